@@ -1,0 +1,410 @@
+"""What was seen: frozen records that travel between the rooms and rest in the store."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+from tuner.errors import Failure
+from tuner.spec import Load, StudySpec, digest
+
+
+class Stage(StrEnum):
+    """Where a study stands. It only moves forward, and any stage can be taken up again."""
+
+    PREFLIGHT = "preflight"
+    BASELINE = "baseline"
+    EXPLORE = "explore"
+    CONFIRM = "confirm"
+    DONE = "done"
+
+
+class Purpose(StrEnum):
+    """Why something was measured. Only what served CONFIRM is ever reported."""
+
+    BASELINE = "baseline"
+    EXPLORE = "explore"
+    CONFIRM = "confirm"
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One speculative config, k included, as canonical JSON; ``null`` is off, a setting like any other."""
+
+    config: str
+
+    @classmethod
+    def of(cls, speculative_config: Mapping[str, Any] | None) -> Setting:
+        value = None if speculative_config is None else dict(speculative_config)
+        return cls(json.dumps(value, sort_keys=True, separators=(",", ":")))
+
+    @property
+    def speculative_config(self) -> dict[str, Any] | None:
+        config: dict[str, Any] | None = json.loads(self.config)
+        return config
+
+    @property
+    def key(self) -> str:
+        """The canonical hash, 16 hex digits: equal exactly for equal configs."""
+        return digest(self.speculative_config)[:16]
+
+    @property
+    def is_off(self) -> bool:
+        return self.speculative_config is None
+
+    @property
+    def method(self) -> str:
+        return "off" if self.is_off else str((self.speculative_config or {})["method"])
+
+    @property
+    def k(self) -> int:
+        """``num_speculative_tokens``; 0 for off, for sorting only."""
+        return int((self.speculative_config or {}).get("num_speculative_tokens", 0))
+
+    @property
+    def label(self) -> str:
+        """Short and readable: ``draft_model draft-noise-0.1 k=3``."""
+        config = self.speculative_config
+        if config is None:
+            return "off"
+        words = [config["method"]]
+        if model := config.get("model"):
+            words.append(str(model).rstrip("/").rpartition("/")[2])
+        words.append(f"k={self.k}")
+        shown = {"method", "model", "num_speculative_tokens"}
+        words += [f"{name}={value}" for name, value in sorted(config.items()) if name not in shown]
+        return " ".join(words)
+
+
+OFF = Setting.of(None)
+
+
+@dataclass(frozen=True)
+class HostFacts:
+    """What the engine ran on. ``device`` is ``cpu`` or ``cuda``."""
+
+    device: str
+    cpu_model: str
+    cpus: int
+    memory_bytes: int
+    gpus: tuple[str, ...] = ()
+    driver: str | None = None
+
+    def __str__(self) -> str:
+        if self.gpus:
+            return f"{len(self.gpus)} x {self.gpus[0]} (driver {self.driver})"
+        return f"CPU: {self.cpus} x {self.cpu_model}"
+
+
+@dataclass(frozen=True)
+class EngineFacts:
+    """What is installed where the engine runs, asked before any start. None where it can't be asked."""
+
+    name: str
+    version: str | None = None
+    has_serve_script: bool = False
+    packages: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a measurement depends on beside the setting and the load; measurements are reused by it."""
+
+    target: str
+    target_digest: str
+    host: HostFacts
+    engine: EngineFacts
+    baseline_argv: tuple[str, ...]
+    env: Mapping[str, str]
+    workload_sha256: str
+
+    @property
+    def digest(self) -> str:
+        return digest(
+            {
+                "target": self.target_digest,
+                "host": [
+                    self.host.device,
+                    self.host.cpu_model,
+                    self.host.cpus,
+                    self.host.gpus,
+                    self.host.driver,
+                ],
+                "engine": [self.engine.name, self.engine.version, dict(self.engine.packages)],
+                "argv": self.baseline_argv,
+                "env": dict(self.env),
+                "workload": self.workload_sha256,
+            }
+        )
+
+
+@dataclass(frozen=True)
+class StartedFacts:
+    """What an engine's own log says of it once it is up; None where the log does not say."""
+
+    version: str | None = None
+    runner: str | None = None
+    async_scheduling: bool | None = None
+    graph_mode: str | None = None
+    kv_cache_tokens: int | None = None
+    max_concurrency: float | None = None
+
+
+@dataclass(frozen=True)
+class EngineStart:
+    """One attempt to start a server, and what became of it."""
+
+    id: str
+    study: str
+    context: str
+    setting: Setting
+    purpose: Purpose
+    argv: tuple[str, ...]
+    env: Mapping[str, str]
+    started_at: datetime
+    startup_s: float | None = None
+    facts: StartedFacts = StartedFacts()
+    log_path: str = ""
+    log_tail: str = ""
+    failure: Failure | None = None
+
+
+@dataclass(frozen=True)
+class RequestSample:
+    """One request as the client saw it. ``started_s`` counts from the round's start."""
+
+    prompt_id: str
+    kind: str
+    started_s: float
+    ttft_ms: float | None = None
+    e2e_ms: float | None = None
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    finish_reason: str | None = None
+    text: str = ""
+    error: str | None = None
+
+    @property
+    def tpot_ms(self) -> float | None:
+        """(E2E - TTFT) / (completion tokens - 1), as vLLM's benchmark defines it."""
+        if (
+            self.ttft_ms is None
+            or self.e2e_ms is None
+            or not self.completion_tokens
+            or self.completion_tokens < 2
+        ):
+            return None
+        return (self.e2e_ms - self.ttft_ms) / (self.completion_tokens - 1)
+
+
+@dataclass(frozen=True)
+class Round:
+    """One pass of the workload at one load: its requests and how long the whole took."""
+
+    load: Load
+    samples: tuple[RequestSample, ...]
+    duration_s: float
+
+
+@dataclass(frozen=True)
+class Counters:
+    """Differences of the server's counters over a round, summed over its engines."""
+
+    drafts: int = 0
+    draft_tokens: int = 0
+    accepted_tokens: int = 0
+    accepted_at_position: tuple[int, ...] = ()
+    generation_tokens: int = 0
+    prompt_tokens: int = 0
+    prefix_cache_queries: int = 0
+    prefix_cache_hits: int = 0
+    preemptions: int = 0
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What a round comes to. None, never 0 or NaN, where there was nothing to divide by."""
+
+    requests: int
+    duration_s: float
+    output_tokens: int
+    output_throughput_tok_s: float
+    tpot_ms_p50: float | None
+    tpot_ms_p95: float | None
+    ttft_ms_p50: float | None
+    ttft_ms_p95: float | None
+    e2e_ms_p50: float | None
+    e2e_ms_p95: float | None
+    acceptance_length: float | None
+    acceptance_at_position: tuple[float, ...] | None
+    tokens_per_decode_step: float | None
+    draft_coverage: float | None
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """A round's figures and counters, where they came from, and where its samples lie."""
+
+    id: str
+    study: str
+    context: str
+    engine_start: str
+    setting: Setting
+    load: Load
+    purpose: Purpose
+    pair: int
+    order: int
+    figures: Figures
+    counters: Counters
+    measured_at: datetime
+    warnings: tuple[str, ...] = ()
+    samples_path: str = ""
+    samples_sha256: str = ""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A setting against the baseline at one load: the mean log ratio of the objective over pairs.
+
+    ``log_ratio`` is positive where the setting is better, whatever the objective's direction.
+    ``low`` and ``high`` (logs too) are None with a single pair. ``pairs`` names the measurements,
+    (baseline, candidate) each.
+    """
+
+    setting: Setting
+    load: Load
+    purpose: Purpose
+    log_ratio: float
+    low: float | None
+    high: float | None
+    confidence: float
+    pairs: tuple[tuple[str, str], ...]
+    stopped_because: str
+
+
+@dataclass(frozen=True)
+class SettingFailure:
+    """A setting that could not be measured in a context, and why."""
+
+    setting: Setting
+    context: str
+    failure: Failure
+    engine_start: str | None
+    failed_at: datetime
+
+
+@dataclass(frozen=True)
+class StudyRecord:
+    """A study as the store has it. ``spent_s`` is working time over all sittings."""
+
+    name: str
+    spec: StudySpec
+    stage: Stage
+    context: str | None
+    spent_s: float
+    created_at: datetime
+    updated_at: datetime
+
+
+class Answer(BaseModel):
+    """Part of what is handed to users: the same object in JSON on the command line and over REST."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Speedup(Answer):
+    """A ratio against the baseline, above 1 where better, with its interval."""
+
+    value: float
+    low: float
+    high: float
+    confidence: float
+
+
+class Measured(Answer):
+    """Figures over the confirm rounds of one arm (medians of the rounds' own figures)."""
+
+    tpot_ms_p50: float | None
+    ttft_ms_p50: float | None
+    ttft_ms_p95: float | None
+    e2e_ms_p50: float | None
+    e2e_ms_p95: float | None
+    output_throughput_tok_s: float
+    rounds: int
+    requests: int
+
+
+class Cost(Answer):
+    """Dollars at the measured load: usd_per_hour / (tok/s * 3600) * 1e6."""
+
+    usd_per_hour: float
+    usd_per_million_output_tokens: float
+    baseline_usd_per_million_output_tokens: float
+    saving_usd_per_million_output_tokens: float
+    saving_share: float
+
+
+class EngineName(Answer):
+    name: str
+    version: str | None
+    runner: str | None
+
+
+class WorkloadName(Answer):
+    name: str
+    sha256: str
+
+
+class Evidence(Answer):
+    """Ids of the rows that an answer rests on."""
+
+    engine_starts: list[str]
+    measurements: list[str]
+
+
+class Considered(Answer):
+    """A finalist that was confirmed too, with its speed-up."""
+
+    speculative_config: dict[str, Any]
+    speedup: Speedup
+
+
+class Recommendation(Answer):
+    """The answer for one load. ``speculative_config`` is null where the answer is off."""
+
+    study: str
+    target: str
+    objective: str
+    load: Load
+    speculative_config: dict[str, Any] | None
+    engine_args: dict[str, Any]
+    launch_command: list[str]
+    environment: dict[str, str]
+    speedup: Speedup
+    measured: Measured
+    baseline: Measured
+    acceptance_length: float | None
+    acceptance_at_position: list[float] | None
+    tokens_per_decode_step: float | None
+    kv_cache_tokens: int | None
+    cost: Cost | None
+    confirmed: bool
+    considered: list[Considered]
+    evidence: Evidence
+    engine: EngineName
+    hardware: str
+    workload: WorkloadName
+    measured_at: datetime
+    warnings: list[str]
+
+
+class Recommendations(Answer):
+    """One recommendation per load."""
+
+    recommendations: list[Recommendation]
