@@ -12,7 +12,8 @@
     ├── EngineError           4  a vLLM server failed; carries a Failure with its reason
     │   ├── EngineStartError  4  ... before it answered
     │   ├── EngineDiedError   4  ... after it answered, whatever its exit code
-    │   └── RoundError        4  ... in a round: it lives, but requests failed or its counters are wrong
+    │   └── RoundError        4  ... in a round: it lives, but what it answered cannot be used
+    ├── BaselineError         4  the baseline failed, so there is nothing to compare with
     └── NothingMeasuredError  5  nothing met the constraints
 
 Each leaf has an ``exit_code`` (for the command line) and a ``problem`` (for HTTP: the last part of
@@ -52,7 +53,7 @@ class CannotRunError(TunerError):
 
 @dataclass(frozen=True)
 class Mistake:
-    """One thing wrong with a study: where (``candidates[0].k``), on which line, and what would be right."""
+    """One thing wrong with a study: where (``candidates[0].k``), and what would be right."""
 
     where: str
     message: str
@@ -71,10 +72,11 @@ class SpecError(CannotRunError):
 
     def lines(self) -> list[str]:
         """One ``file:line: place: message`` per mistake."""
-        return [
-            f"{self.source}{f':{m.line}' if m.line else ''}: {m.where + ': ' if m.where else ''}{m.message}"
-            for m in self.mistakes
-        ]
+        lines = []
+        for mistake in self.mistakes:
+            at = f"{self.source}:{mistake.line}" if mistake.line else self.source
+            lines.append(": ".join(part for part in (at, mistake.where, mistake.message) if part))
+        return lines
 
 
 class PreflightError(CannotRunError):
@@ -129,7 +131,7 @@ _DETERMINISTIC = frozenset(
 
 @dataclass(frozen=True)
 class Failure:
-    """Why something failed: its kind, the line that says so, and the exit code where there was one."""
+    """Why something failed: its kind, the line that says so, and an exit code if there was one."""
 
     kind: FailureKind
     message: str
@@ -159,6 +161,17 @@ class EngineDiedError(EngineError):
 
 class RoundError(EngineError):
     problem = "round"
+
+
+class BaselineError(TunerError):
+    """Carries the baseline's Failure. No EngineError: it never counts against a candidate."""
+
+    exit_code = 4
+    problem = "baseline"
+
+    def __init__(self, failure: Failure) -> None:
+        self.failure = failure
+        super().__init__(f"the baseline (no speculative config) failed: {failure}")
 
 
 class NothingMeasuredError(TunerError):

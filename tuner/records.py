@@ -35,7 +35,7 @@ class Purpose(StrEnum):
 
 @dataclass(frozen=True)
 class Setting:
-    """One speculative config, k included, as canonical JSON; ``null`` is off, a setting like any other."""
+    """One speculative config, k included, as canonical JSON; ``null`` is off, one like others."""
 
     config: str
 
@@ -104,7 +104,7 @@ class HostFacts:
 
 @dataclass(frozen=True)
 class EngineFacts:
-    """What is installed where the engine runs, asked before any start. None where it can't be asked."""
+    """What is installed where the engine runs, asked before any start; None where unknown."""
 
     name: str
     version: str | None = None
@@ -114,7 +114,7 @@ class EngineFacts:
 
 @dataclass(frozen=True)
 class Context:
-    """What a measurement depends on beside the setting and the load; measurements are reused by it."""
+    """What a measurement depends on beside setting and load; measurements are reused by it."""
 
     target: str
     target_digest: str
@@ -193,14 +193,10 @@ class RequestSample:
     @property
     def tpot_ms(self) -> float | None:
         """(E2E - TTFT) / (completion tokens - 1), as vLLM's benchmark defines it."""
-        if (
-            self.ttft_ms is None
-            or self.e2e_ms is None
-            or not self.completion_tokens
-            or self.completion_tokens < 2
-        ):
+        gaps = (self.completion_tokens or 0) - 1
+        if self.ttft_ms is None or self.e2e_ms is None or gaps < 1:
             return None
-        return (self.e2e_ms - self.ttft_ms) / (self.completion_tokens - 1)
+        return (self.e2e_ms - self.ttft_ms) / gaps
 
 
 @dataclass(frozen=True)
@@ -249,7 +245,11 @@ class Figures:
 
 @dataclass(frozen=True)
 class Measurement:
-    """A round's figures and counters, where they came from, and where its samples lie."""
+    """A round's figures and counters, where they came from, and where its samples lie.
+
+    ``order`` is 0 for the arm of a pair that was measured first; ``beside`` is the id of the pair's
+    other measurement, None for a round measured alone.
+    """
 
     id: str
     study: str
@@ -260,6 +260,7 @@ class Measurement:
     purpose: Purpose
     pair: int
     order: int
+    beside: str | None
     figures: Figures
     counters: Counters
     measured_at: datetime
@@ -273,16 +274,15 @@ class Comparison:
     """A setting against the baseline at one load: the mean log ratio of the objective over pairs.
 
     ``log_ratio`` is positive where the setting is better, whatever the objective's direction.
-    ``low`` and ``high`` (logs too) are None with a single pair. ``pairs`` names the measurements,
-    (baseline, candidate) each.
+    ``low`` and ``high`` are logs too. ``pairs`` names the measurements, (baseline, candidate) each.
     """
 
     setting: Setting
     load: Load
     purpose: Purpose
     log_ratio: float
-    low: float | None
-    high: float | None
+    low: float
+    high: float
     confidence: float
     pairs: tuple[tuple[str, str], ...]
     stopped_because: str
@@ -313,7 +313,7 @@ class StudyRecord:
 
 
 class Answer(BaseModel):
-    """Part of what is handed to users: the same object in JSON on the command line and over REST."""
+    """Part of what is handed to users, the same in the command line's JSON and over REST."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

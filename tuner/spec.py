@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
+from collections.abc import Iterable
+from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
 from pydantic import (
+    AfterValidator,
     AliasChoices,
     BaseModel,
     BeforeValidator,
     ConfigDict,
     Field,
     JsonValue,
+    Strict,
+    ValidationInfo,
+    ValidatorFunctionWrapHandler,
     field_validator,
-    model_validator,
 )
 
 MAX_K = 128
@@ -44,11 +50,17 @@ METHODS = MODEL_METHODS | MODEL_FREE_METHODS | {"mtp", "extract_hidden_states"}
 SPECULATIVE_KEYS = frozenset(
     {
         "attention_backend",
+        "code_revision",
+        "disable_eagle_block_drop",
         "disable_padded_drafter_batch",
         "draft_load_config",
         "draft_sample_method",
         "draft_tensor_parallel_size",
+        "dspark_draft_topk",
+        "enable_adaptive_verification",
         "enforce_eager",
+        "index_share_for_mtp_iteration",
+        "kv_cache_dtype",
         "max_model_len",
         "moe_backend",
         "num_speculative_tokens_per_batch_size",
@@ -63,7 +75,9 @@ SPECULATIVE_KEYS = frozenset(
         "suffix_decoding_max_tree_depth",
         "suffix_decoding_min_token_prob",
         "synthetic_acceptance_length",
+        "synthetic_acceptance_rates",
         "use_heterogeneous_vocab",
+        "use_local_argmax_reduction",
     }
 )
 """Keys of vLLM's speculative config that a candidate may carry beside method, model and k."""
@@ -84,61 +98,116 @@ OWN_ENGINE_ARGS = frozenset(
 """Flags that the tuner sets itself."""
 
 Objective = Literal["tpot_p50", "e2e_p95", "output_throughput", "cost_per_million_output_tokens"]
-Scalar = str | int | float | bool
+
+Whole = Annotated[int, Strict()]
+Number = Annotated[float, Strict()]
+"""Strict: ``true`` and ``"4"`` are not numbers here."""
 
 
 class Part(BaseModel):
     """A part of a study. Frozen; an unknown key is a mistake."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", populate_by_name=True, allow_inf_nan=False
+    )
 
 
 def _expand(value: object) -> object:
     """``3``, ``[1, 2, 4]`` and ``{min: 1, max: 8}`` all say which whole numbers to try."""
     if isinstance(value, dict):
-        if set(value) != {"min", "max"} or not all(type(v) is int for v in value.values()):
-            raise ValueError("write a number, a list such as [1, 2, 4], or {min: 1, max: 8}")
-        if value["min"] > value["max"]:
-            raise ValueError(f"min {value['min']} is larger than max {value['max']}")
-        if value["max"] - value["min"] >= MAX_K:
-            raise ValueError(f"a range of more than {MAX_K} values; say where to look")
-        return tuple(range(value["min"], value["max"] + 1))
-    values = value if isinstance(value, list | tuple) else [value]
-    if not values:
-        raise ValueError("an empty list; write at least one number")
-    return tuple(dict.fromkeys(values))
+        return _expand_range(value)
+    if isinstance(value, list | tuple):
+        if not value:
+            raise ValueError("must have at least one number")
+        return tuple(value)
+    return (value,)
+
+
+def _expand_range(value: dict[object, object]) -> tuple[int, ...]:
+    low, high = value.get("min"), value.get("max")
+    if len(value) != 2 or type(low) is not int or type(high) is not int:  # noqa: PLR2004
+        raise ValueError("must be a number, a list such as [1, 2, 4], or {min: 1, max: 8}")
+    if low > high:
+        raise ValueError(f"min {low} is larger than max {high}")
+    if low < 1 or high > MAX_K:
+        raise ValueError(f"must lie between 1 and {MAX_K}, is {low} to {high}")
+    return tuple(range(low, high + 1))
+
+
+def _distinct_numbers(numbers: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(dict.fromkeys(numbers))
 
 
 WholeNumbers = Annotated[
-    tuple[Annotated[int, Field(strict=True, ge=1, le=MAX_K)], ...], BeforeValidator(_expand)
+    tuple[Annotated[int, Field(strict=True, ge=1, le=MAX_K)], ...],
+    BeforeValidator(_expand),
+    AfterValidator(_distinct_numbers),
 ]
+
+
+def _engine_arg(name: str) -> str:
+    """A flag's name as vLLM's parser stores it."""
+    normal = name.lstrip("-").replace("-", "_")
+    if normal.partition(".")[0] in OWN_ENGINE_ARGS:
+        raise ValueError("is set by the tuner itself; remove it here")
+    return normal
+
+
+def _variable(name: str) -> str:
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+        raise ValueError("is no name of an environment variable")
+    return name
+
+
+def unknown_key(key: str, known: Iterable[str]) -> str:
+    """What to say of a key that is none of the known ones."""
+    if close := get_close_matches(key, known, n=1):
+        return f"unknown key; did you mean {close[0]}?"
+    return f"unknown key; known here: {', '.join(sorted(known))}"
+
+
+def _speculative_key(key: str) -> str:
+    if key == "num_speculative_tokens":
+        raise ValueError("is another name of k; give one of the two")
+    if key not in SPECULATIVE_KEYS:
+        raise ValueError(unknown_key(key, SPECULATIVE_KEYS | {"method", "model", "k"}))
+    return key
 
 
 class Target(Part):
     """The served model: a path, or a name that vLLM resolves."""
 
-    model: str = Field(min_length=1)
+    model: str = Field(min_length=1, examples=["org/model"])
     revision: str | None = None
 
 
 class EngineSpec(Part):
-    """How vLLM is started: an interpreter that has it, or an argv prefix that runs in the foreground."""
+    """How vLLM is started: by an interpreter that has it, or an argv prefix that stays in front."""
 
     python: Path | None = None
     command: tuple[str, ...] | None = Field(default=None, min_length=1)
-    args: dict[str, JsonValue] = Field(default_factory=dict)
-    env: dict[str, str] = Field(default_factory=dict)
-    startup_timeout_s: float = Field(default=1800, gt=0)
-    side_by_side: bool | None = None
+    args: dict[Annotated[str, AfterValidator(_engine_arg)], JsonValue] = Field(default_factory=dict)
+    env: dict[Annotated[str, AfterValidator(_variable)], str] = Field(default_factory=dict)
+    startup_timeout_s: Number = Field(default=1800, gt=0)
+    side_by_side: Annotated[bool, Strict()] | None = None
     """Whether the baseline and a candidate are up at once; unset: where memory allows it."""
 
-    @field_validator("args")
+    @field_validator("command")
     @classmethod
-    def _normalise(cls, args: dict[str, JsonValue]) -> dict[str, JsonValue]:
-        named = {name.lstrip("-").replace("-", "_"): value for name, value in args.items()}
-        if taken := sorted(OWN_ENGINE_ARGS & named.keys()):
-            raise ValueError(f"{', '.join(taken)}: set by the tuner itself; remove it here")
-        return named
+    def _one_way(
+        cls, command: tuple[str, ...] | None, info: ValidationInfo
+    ) -> tuple[str, ...] | None:
+        if command and info.data.get("python"):
+            raise ValueError("give python or command, not both")
+        return command
+
+    @field_validator("args", mode="wrap")
+    @classmethod
+    def _once(cls, args: object, normalise: ValidatorFunctionWrapHandler) -> dict[str, JsonValue]:
+        normal: dict[str, JsonValue] = normalise(args)
+        if isinstance(args, dict) and len(normal) < len(args):
+            raise ValueError("one flag is given twice, in two spellings; keep one")
+        return normal
 
     @field_validator("env", mode="before")
     @classmethod
@@ -147,22 +216,18 @@ class EngineSpec(Part):
             return env
         return {k: str(v) if type(v) in (int, float) else v for k, v in env.items()}
 
-    @model_validator(mode="after")
-    def _one_way(self) -> Self:
-        if self.python and self.command:
-            raise ValueError("give python or command, not both")
-        return self
-
 
 class Candidate(Part):
-    """A method, its draft, and what to search. Other keys of vLLM's speculative config pass through."""
+    """A method, its draft, what to search; other keys of vLLM's speculative config pass through."""
 
     model_config = ConfigDict(extra="allow")
-    __pydantic_extra__: dict[str, JsonValue]
+    __pydantic_extra__: dict[Annotated[str, AfterValidator(_speculative_key)], JsonValue]
 
-    method: str
-    model: str | None = None
-    k: WholeNumbers = Field(validation_alias=AliasChoices("k", "num_speculative_tokens"))
+    method: str = Field(examples=["ngram"])
+    model: str | None = Field(default=None, min_length=1, validate_default=True)
+    k: WholeNumbers = Field(
+        validation_alias=AliasChoices("k", "num_speculative_tokens"), examples=["[1, 2, 4]"]
+    )
     prompt_lookup_min: WholeNumbers | None = None
     prompt_lookup_max: WholeNumbers | None = None
 
@@ -170,32 +235,32 @@ class Candidate(Part):
     @classmethod
     def _known(cls, method: str) -> str:
         if method not in METHODS and not method.endswith("_mtp"):
-            raise ValueError(f"unknown method; one of {', '.join(sorted(METHODS))}")
+            raise ValueError(f"unknown method '{method}'; one of {', '.join(sorted(METHODS))}")
         return method
 
-    @model_validator(mode="after")
-    def _consistent(self) -> Self:
-        problems = [
-            f"unknown key '{key}'; beside method, model and k vLLM takes {', '.join(sorted(SPECULATIVE_KEYS))}"
-            for key in self.passed_through
-            if key not in SPECULATIVE_KEYS
-        ]
-        if self.method in MODEL_METHODS and not self.model:
-            problems.append(f"method {self.method} needs a model")
-        if self.method in MODEL_FREE_METHODS and self.model:
-            problems.append(f"method {self.method} takes no model; remove it")
-        lookup = self.prompt_lookup_min or self.prompt_lookup_max
-        if lookup and self.method not in {"ngram", "ngram_gpu"}:
-            problems.append("prompt_lookup_min and prompt_lookup_max belong to ngram")
-        if (
-            self.prompt_lookup_min
-            and self.prompt_lookup_max
-            and min(self.prompt_lookup_min) > max(self.prompt_lookup_max)
-        ):
-            problems.append("every prompt_lookup_min is larger than every prompt_lookup_max")
-        if problems:
-            raise ValueError("; ".join(problems))
-        return self
+    @field_validator("model")
+    @classmethod
+    def _needed(cls, model: str | None, info: ValidationInfo) -> str | None:
+        method = info.data.get("method")
+        if method in MODEL_METHODS and not model:
+            raise ValueError(f"is missing; method {method} needs a model")
+        if method in MODEL_FREE_METHODS and model:
+            raise ValueError(f"method {method} takes no model; remove it")
+        return model
+
+    @field_validator("prompt_lookup_min", "prompt_lookup_max")
+    @classmethod
+    def _of_ngram(
+        cls, lookup: tuple[int, ...] | None, info: ValidationInfo
+    ) -> tuple[int, ...] | None:
+        if lookup and info.data.get("method", "ngram") not in {"ngram", "ngram_gpu"}:
+            raise ValueError(f"belongs to ngram; method {info.data['method']} has no such thing")
+        least = info.data.get("prompt_lookup_min")
+        if lookup and least and min(least) > max(lookup):
+            raise ValueError(
+                f"must reach prompt_lookup_min: {max(lookup)} is smaller than {min(least)}"
+            )
+        return lookup
 
     @property
     def passed_through(self) -> dict[str, JsonValue]:
@@ -205,23 +270,23 @@ class Candidate(Part):
 class Sampling(Part):
     """Sampling parameters sent with every request."""
 
-    temperature: float = Field(default=0.0, ge=0)
-    top_p: float | None = Field(default=None, gt=0, le=1)
-    top_k: int | None = Field(default=None, ge=-1)
-    min_p: float | None = Field(default=None, ge=0, le=1)
-    presence_penalty: float | None = Field(default=None, ge=-2, le=2)
-    frequency_penalty: float | None = Field(default=None, ge=-2, le=2)
-    repetition_penalty: float | None = Field(default=None, gt=0)
-    seed: int | None = None
+    temperature: Number = Field(default=0.0, ge=0)
+    top_p: Number | None = Field(default=None, gt=0, le=1)
+    top_k: Whole | None = Field(default=None, ge=-1)
+    min_p: Number | None = Field(default=None, ge=0, le=1)
+    presence_penalty: Number | None = Field(default=None, ge=-2, le=2)
+    frequency_penalty: Number | None = Field(default=None, ge=-2, le=2)
+    repetition_penalty: Number | None = Field(default=None, gt=0)
+    seed: Whole | None = None
 
 
 class Workload(Part):
-    """The traffic: built-in prompts, or a JSONL file whose lines have ``prompt`` or ``messages``."""
+    """The traffic: built-in prompts, or a JSONL file of lines with ``prompt`` or ``messages``."""
 
     name: str = "builtin"
     path: Path | None = None
-    output_tokens: int = Field(default=128, ge=2)
-    requests: int = Field(default=16, ge=1)
+    output_tokens: Whole = Field(default=128, ge=2)
+    requests: Whole = Field(default=16, ge=1)
     """Requests of one round; never fewer than the load's concurrency."""
     sampling: Sampling = Sampling()
 
@@ -229,7 +294,7 @@ class Workload(Part):
 class Load(Part):
     """A closed loop: so many requests in flight at any time."""
 
-    concurrency: int = Field(ge=1)
+    concurrency: Whole = Field(ge=1, examples=["4"])
 
     def __str__(self) -> str:
         return f"concurrency {self.concurrency}"
@@ -238,47 +303,55 @@ class Load(Part):
 class Price(Part):
     """What the machine costs: dollars per hour and device, and how many devices."""
 
-    usd_per_hour: float = Field(gt=0)
-    devices: int = Field(default=1, ge=1)
+    usd_per_hour: Number = Field(gt=0, examples=["2.50"])
+    devices: Whole = Field(default=1, ge=1)
 
 
 class Budget(Part):
     """Where exploring stops. Confirming comes on top: the baseline and one start per finalist."""
 
-    engine_starts: int = Field(default=12, ge=2)
+    engine_starts: Whole = Field(default=12, ge=2)
     """Engine starts of the exploration, the baseline's included."""
-    minutes: float | None = Field(default=None, gt=0)
+    minutes: Number | None = Field(default=None, gt=0)
 
 
 class StudySpec(Part):
     """One question: does speculation pay for this target, under this traffic, at these loads?"""
 
-    name: str = Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")
-    target: Target
+    name: str = Field(
+        pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$",
+        description="lower-case letters, digits, dots, dashes and underscores, 64 at most",
+        examples=["my-study"],
+    )
+    target: Target = Field(examples=["{model: org/model}"])
     engine: EngineSpec = EngineSpec()
-    candidates: tuple[Candidate, ...] = Field(min_length=1)
+    candidates: tuple[Candidate, ...] = Field(
+        min_length=1, examples=["[{method: ngram, k: [2, 4]}]"]
+    )
     workload: Workload = Workload()
-    loads: tuple[Load, ...] = Field(min_length=1)
+    loads: tuple[Load, ...] = Field(min_length=1, examples=["[{concurrency: 1}]"])
     objective: Objective = "tpot_p50"
-    price: Price | None = None
-    precision: float = Field(default=0.05, gt=0, lt=0.5)
+    price: Price | None = Field(default=None, validate_default=True)
+    precision: Number = Field(default=0.05, gt=0, lt=0.5)
     """Half-width wanted of a reported speed-up's 95 % interval, as a share (0.05 is ±5 %)."""
     budget: Budget = Budget()
 
     @field_validator("loads")
     @classmethod
     def _distinct(cls, loads: tuple[Load, ...]) -> tuple[Load, ...]:
-        if len(set(loads)) < len(loads):
-            raise ValueError("the same load twice")
+        if twice := [load for load in dict.fromkeys(loads) if loads.count(load) > 1]:
+            raise ValueError(f"{twice[0]} is given twice; each load once")
         return loads
 
-    @model_validator(mode="after")
-    def _priced(self) -> Self:
-        if self.objective == "cost_per_million_output_tokens" and self.price is None:
+    @field_validator("price")
+    @classmethod
+    def _priced(cls, price: Price | None, info: ValidationInfo) -> Price | None:
+        objective = info.data.get("objective")
+        if objective == "cost_per_million_output_tokens" and price is None:
             raise ValueError(
-                "objective cost_per_million_output_tokens needs a price: {usd_per_hour: ...}"
+                f"is missing; objective {objective} needs price: {{usd_per_hour: 2.50}}"
             )
-        return self
+        return price
 
 
 def digest(value: Any) -> str:
