@@ -1,0 +1,1 @@
+"""The history, one module a revision."""
