@@ -1,0 +1,33 @@
+"""What vLLM shows on ``/metrics``, for a server with the counters that a test wants."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+
+def exposition(
+    counters: Mapping[str, float],
+    at_position: Sequence[float] = (),
+    *,
+    engines: int = 1,
+) -> str:
+    """Prometheus text with one series per engine, each with these values."""
+    lines = []
+    for name, value in counters.items():
+        lines.append(f"# TYPE vllm:{name}_total counter")
+        lines += [
+            f'vllm:{name}_total{{engine="{e}",model_name="m"}} {value}' for e in range(engines)
+        ]
+        lines.append(f"# TYPE vllm:{name}_created gauge")
+        lines += [
+            f'vllm:{name}_created{{engine="{e}",model_name="m"}} 1.7959e+09' for e in range(engines)
+        ]
+    if at_position:
+        name = "spec_decode_num_accepted_tokens_per_pos"
+        lines.append(f"# TYPE vllm:{name}_total counter")
+        lines += [
+            f'vllm:{name}_total{{engine="{e}",model_name="m",position="{p}"}} {value}'
+            for e in range(engines)
+            for p, value in enumerate(at_position)
+        ]
+    return "\n".join(lines) + "\n"
