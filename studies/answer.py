@@ -1,0 +1,53 @@
+"""From the confirm stage's rows to recommendations: one per load."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from studies.ledger import Outcome
+from studies.run import Run
+from tuner.errors import NothingMeasuredError
+from tuner.recommend import Arm, Challenger, Findings, recommend
+from tuner.records import OFF, Comparison, Measurement, Purpose, Recommendation, Setting
+from tuner.spec import Load
+
+
+def answers(
+    run: Run,
+    target: str,
+    comparisons: Sequence[Comparison],
+    outcomes: Mapping[Setting, Outcome],
+) -> list[Recommendation]:
+    """One recommendation per load, in the study's order; ``target`` as the study names it."""
+    by_load = {comparison.load: comparison for comparison in comparisons}
+    notes = [
+        f"{setting.label} could not be measured: {outcome.failure}"
+        for setting, outcome in outcomes.items()
+        if outcome.failure is not None
+    ]
+    return [
+        recommend(run.spec, target, run.context, _findings(run, load, by_load.get(load)), notes)
+        for load in run.spec.loads
+    ]
+
+
+def _findings(run: Run, load: Load, comparison: Comparison | None) -> Findings:
+    rounds = run.store.measurements(context=run.ledger.context, load=load, purpose=Purpose.CONFIRM)
+    if comparison is None:
+        alone = [m for m in rounds if m.setting.is_off and m.beside is None]
+        if not alone:
+            raise NothingMeasuredError(f"nothing was measured at {load}")
+        return Findings(load, _arm(run, OFF, alone))
+    by_id = {m.id: m for m in rounds}
+    baseline = _arm(run, OFF, [by_id[baseline] for baseline, _ in comparison.pairs])
+    measured = [by_id[candidate] for _, candidate in comparison.pairs]
+    challenger = Challenger(_arm(run, comparison.setting, measured), comparison)
+    return Findings(load, baseline, challenger)
+
+
+def _arm(run: Run, setting: Setting, measurements: Sequence[Measurement]) -> Arm:
+    """An arm with its starts, which another study of the same context may have made."""
+    studies = dict.fromkeys(m.study for m in measurements)
+    starts = {start.id: start for name in studies for start in run.store.engine_starts(name)}
+    used = dict.fromkeys(m.engine_start for m in measurements)
+    return Arm(setting, measurements, [starts[start] for start in used])

@@ -1,0 +1,94 @@
+"""What happens while a study runs, as records for whoever watches. The loop prints nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from tuner.errors import Failure
+from tuner.records import (
+    Comparison,
+    Measurement,
+    Purpose,
+    Recommendation,
+    Setting,
+    Stage,
+    StartedFacts,
+)
+from tuner.spec import Load
+
+
+@dataclass(frozen=True)
+class StageEntered:
+    """``spent_s`` is what the study has worked so far, over all sittings."""
+
+    stage: Stage
+    note: str
+    spent_s: float
+
+
+@dataclass(frozen=True)
+class EngineStarting:
+    setting: Setting
+    purpose: Purpose
+
+
+@dataclass(frozen=True)
+class EngineReady:
+    setting: Setting
+    startup_s: float
+    facts: StartedFacts
+
+
+@dataclass(frozen=True)
+class RoundStarting:
+    setting: Setting
+    load: Load
+    what: str
+
+
+@dataclass(frozen=True)
+class RoundMeasured:
+    measurement: Measurement
+
+
+@dataclass(frozen=True)
+class Explored:
+    """A setting's mean log speed-up by load; ``before`` says it was known from an earlier run."""
+
+    setting: Setting
+    log_ratios: Mapping[Load, float]
+    before: bool
+
+
+@dataclass(frozen=True)
+class Failed:
+    """``final`` says that the setting is not tried again."""
+
+    setting: Setting
+    failure: Failure
+    final: bool
+
+
+@dataclass(frozen=True)
+class Confirmed:
+    comparison: Comparison
+
+
+@dataclass(frozen=True)
+class Answered:
+    answers: tuple[Recommendation, ...]
+
+
+Event = (
+    StageEntered
+    | EngineStarting
+    | EngineReady
+    | RoundStarting
+    | RoundMeasured
+    | Explored
+    | Failed
+    | Confirmed
+    | Answered
+)
+Observer = Callable[[Event], None]

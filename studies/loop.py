@@ -1,0 +1,146 @@
+"""The state machine of a study: preflight, baseline, explore, confirm, done.
+
+Every stage asks the store what is missing and measures only that, so a study can be left anywhere
+and taken up again, and a study that is done costs a look.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from studies.answer import answers
+from studies.bench import Bench
+from studies.clock import Clock
+from studies.confirm import confirm
+from studies.events import Answered, Event, Observer, StageEntered
+from studies.explore import explore
+from studies.ledger import Ledger
+from studies.run import Run
+from studies.space import enumerate_settings
+from tuner import demo
+from tuner.engine.command import engine_command
+from tuner.engine.host import host_facts
+from tuner.engine.probe import probe
+from tuner.engine.reap import reap
+from tuner.errors import PreflightError
+from tuner.load.prompts import load_prompts, workload_sha256
+from tuner.preflight import Report, check_engine, check_study, target_digest
+from tuner.records import OFF, Context, EngineFacts, Purpose, Recommendation, Stage
+from tuner.settings import Settings
+from tuner.spec import Load, StudySpec
+from tuner.store import Store
+
+
+def check(spec: StudySpec, settings: Settings, *, with_engine: bool) -> Report:
+    """Preflight alone: starts nothing. ``with_engine`` also asks what the interpreter has."""
+    missing = demo.missing(spec, settings.models_dir)
+    report = Report()
+    if missing:
+        report = Report(warnings=(f"to be built before the first start: {', '.join(missing)}",))
+    else:
+        report = check_study(demo.located(spec, settings.models_dir))
+    if not with_engine:
+        return report
+    installed = check_engine(spec, probe(spec.engine, engine_python(spec, settings)))
+    return Report(report.problems + installed.problems, report.warnings + installed.warnings)
+
+
+def optimize(
+    spec: StudySpec, store: Store, settings: Settings, observe: Observer
+) -> list[Recommendation]:
+    """Runs a study to its answers, or goes on with it; returns one recommendation per load.
+
+    Raises PreflightError before anything is stored or started; BaselineError when the baseline's
+    server fails; UsageError when another process is at work on the same study.
+    """
+    observe(StageEntered(Stage.PREFLIGHT, "checking the study, the models and the engine", 0.0))
+    python = engine_python(spec, settings)
+    facts = probe(spec.engine, python)
+    _require(check_engine(spec, facts))
+    demo.build(python, settings.models_dir, demo.missing(spec, settings.models_dir))
+    located = demo.located(spec, settings.models_dir)
+    _require(check_study(located))
+    with store.study_lock(spec.name):
+        reap(settings.data_dir / "engines")
+        before = store.save_study(spec)
+        context = _context(located, facts, python)
+        digest = store.set_context(spec.name, context)
+        if before.stage is Stage.DONE and before.context == digest:
+            return store.recommendations(spec.name)
+        clock = Clock(store, spec.name)
+        run = Run(
+            ledger=Ledger(store, located, enumerate_settings(located), digest),
+            context=context,
+            data_dir=settings.data_dir,
+            python=python,
+            prompts=load_prompts(spec.workload),
+            clock=clock,
+            observe=_timed(clock, observe),
+        )
+        try:
+            return _work(run, spec.target.model)
+        finally:
+            clock.save()
+
+
+def engine_python(spec: StudySpec, settings: Settings) -> Path:
+    """The interpreter that runs vLLM: the study's, else the installation's."""
+    return spec.engine.python or settings.default_engine_python
+
+
+def _work(run: Run, target: str) -> list[Recommendation]:
+    with Bench(run, Purpose.EXPLORE) as bench:
+        _enter(run, Stage.BASELINE, "the target as it is, without speculation")
+        if missing := _unmeasured(run):
+            bench.measure_baseline(missing, Purpose.BASELINE)
+        _enter(run, Stage.EXPLORE, f"{len(run.ledger.settings) - 1} settings to choose from")
+        outcomes = explore(run, bench)
+    _enter(run, Stage.CONFIRM, "finalists and baseline, started afresh and measured in pairs")
+    with Bench(run, Purpose.CONFIRM) as bench:
+        comparisons = confirm(run, bench, outcomes)
+    found = answers(run, target, comparisons, outcomes)
+    run.store.save_recommendations(run.spec.name, found)
+    _enter(run, Stage.DONE, "")
+    run.observe(Answered(tuple(found)))
+    return found
+
+
+def _unmeasured(run: Run) -> list[Load]:
+    """Loads at which the baseline has no round of its own yet."""
+    measured = run.store.measurements(
+        context=run.ledger.context, setting=OFF, purpose=Purpose.BASELINE
+    )
+    return [load for load in run.spec.loads if load not in {m.load for m in measured}]
+
+
+def _enter(run: Run, stage: Stage, note: str) -> None:
+    run.store.set_stage(run.spec.name, stage)
+    run.observe(StageEntered(stage, note, run.clock.spent_s))
+
+
+def _require(report: Report) -> None:
+    if report.problems:
+        raise PreflightError(list(report.problems))
+
+
+def _context(spec: StudySpec, facts: EngineFacts, python: Path) -> Context:
+    command = engine_command(spec.engine, spec.target, OFF, facts, python)
+    return Context(
+        target=spec.target.model,
+        target_digest=target_digest(spec.target),
+        host=host_facts(),
+        engine=facts,
+        baseline_argv=command.argv,
+        env=command.env,
+        workload_sha256=workload_sha256(spec.workload),
+    )
+
+
+def _timed(clock: Clock, observe: Observer) -> Observer:
+    """Saves the working time at every event, then passes it on."""
+
+    def watch(event: Event) -> None:
+        clock.save()
+        observe(event)
+
+    return watch

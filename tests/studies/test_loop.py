@@ -1,0 +1,222 @@
+from collections import Counter
+from pathlib import Path
+
+import optuna
+import pytest
+from sqlalchemy import create_engine, inspect, text
+
+from studies.events import EngineStarting, Event, Explored, Failed
+from studies.loop import check, optimize
+from studies.projection import make_optuna_tables
+from tuner.errors import BaselineError, PreflightError, UsageError
+from tuner.records import OFF, Purpose, Setting, Stage
+from tuner.store import Store, upgrade
+
+SUFFIX = Setting.of({"method": "suffix", "num_speculative_tokens": 4})
+NGRAM = Setting.of({"method": "ngram", "num_speculative_tokens": 4})
+
+
+@pytest.fixture
+def opened(settings):
+    upgrade(settings.storage_url, also=make_optuna_tables)
+    with Store.open(settings.storage_url, settings.data_dir) as store:
+        yield store
+
+
+@pytest.fixture
+def events() -> list[Event]:
+    return []
+
+
+def ignore(event: Event) -> None:
+    """An observer that looks away."""
+
+
+def started(events: list[Event]) -> list[str]:
+    return [e.setting.method for e in events if isinstance(e, EngineStarting)]
+
+
+@pytest.mark.parametrize("storage_url", ["sqlite", "postgres"], indirect=True)
+def test_a_study_ends_in_the_setting_that_pays_and_goes_no_further(
+    fake_study, opened, settings, events
+):
+    spec = fake_study()
+    answers = optimize(spec, opened, settings, events.append)
+    assert [a.load for a in answers] == list(spec.loads)
+    for answer in answers:
+        assert Setting.of(answer.speculative_config) == SUFFIX
+        assert answer.confirmed
+        assert answer.speedup.low > 1
+        assert answer.acceptance_length > 2
+        assert answer.cost.usd_per_million_output_tokens == pytest.approx(
+            2.0 / (answer.measured.output_throughput_tok_s * 3600) * 1e6
+        )
+        assert answer.cost.saving_usd_per_million_output_tokens > 0
+        assert answer.launch_command[-2:] == ["--speculative-config", SUFFIX.config]
+        assert not {"--host", "--port"} & set(answer.launch_command)
+    assert started(events) == ["off", "suffix", "ngram", "off", "suffix"]
+    assert opened.study("fake").stage is Stage.DONE
+    assert opened.recommendations("fake") == answers
+
+    events.clear()
+    assert optimize(spec, opened, settings, events.append) == answers
+    assert started(events) == []
+
+
+def test_only_confirm_pairs_are_evidence_and_their_rows_recompute_the_answer(
+    fake_study, opened, settings
+):
+    answers = optimize(fake_study(), opened, settings, ignore)
+    rows = {m.id: m for m in opened.measurements(study="fake")}
+    for answer in answers:
+        used = [rows[i] for i in answer.evidence.measurements]
+        assert {m.purpose for m in used} == {Purpose.CONFIRM}
+        assert Counter(m.setting for m in used) == {OFF: len(used) // 2, SUFFIX: len(used) // 2}
+        for m in used:
+            samples = opened.load_samples(m.samples_path)
+            assert sum(s.completion_tokens for s in samples) == m.figures.output_tokens
+            other = rows[m.beside]
+            assert other.beside == m.id
+            assert [s.prompt_id for s in samples] == [
+                s.prompt_id for s in opened.load_samples(other.samples_path)
+            ]
+
+
+def test_off_wins_where_nothing_pays(fake_study, opened, settings):
+    """Acceptance is not speed: a draft that is nearly always right can still cost more than it
+    saves (vllm#39680)."""
+    spec = fake_study(
+        {"acceptance": {"suffix": 0.966}, "step_ms_per_k": 9.0},
+        candidates=[{"method": "suffix", "k": 1}],
+        loads=[{"concurrency": 1}],
+    )
+    [answer] = optimize(spec, opened, settings, ignore)
+    assert answer.speculative_config is None
+    assert answer.confirmed
+    [loser] = answer.considered
+    assert loser.speedup.high < 1
+    assert "--speculative-config" not in answer.launch_command
+
+
+def test_a_setting_that_cannot_run_is_a_fact_with_a_reason_and_is_never_tried_again(
+    fake_study, opened, settings, events
+):
+    faults = [{"method": "suffix", "kind": "out_of_memory"}]
+    spec = fake_study({"faults": faults, "acceptance": {"ngram": 0.9}})
+    [answer, _] = optimize(spec, opened, settings, events.append)
+    assert Setting.of(answer.speculative_config) == NGRAM
+    assert any("suffix" in text and "out of memory" in text for text in answer.warnings)
+    assert started(events).count("suffix") == 1
+    wider = spec.model_copy(
+        update={"candidates": (*spec.candidates, spec.candidates[1].model_copy(update={"k": (2,)}))}
+    )
+    events.clear()
+    optimize(wider, opened, settings, events.append)
+    assert "suffix" not in started(events)
+    explored = [e.setting for e in events if isinstance(e, Explored) and not e.before]
+    assert [s.k for s in explored] == [2]
+
+
+def test_a_failure_of_the_machine_is_tried_again(fake_study, opened, settings, events, tmp_path):
+    faults = [{"method": "suffix", "kind": "die_under_load", "after_requests": 3, "times": 1}]
+    script = {"faults": faults, "state_dir": str(tmp_path / "state")}
+    answers = optimize(fake_study(script), opened, settings, events.append)
+    assert Setting.of(answers[0].speculative_config) == SUFFIX
+    [failed] = [e for e in events if isinstance(e, Failed)]
+    assert not failed.final
+    assert started(events).count("suffix") == 3
+
+
+def test_a_setting_that_keeps_failing_is_given_up_and_the_rest_goes_on(
+    fake_study, opened, settings, events
+):
+    faults = [{"method": "suffix", "kind": "die_under_load", "after_requests": 2}]
+    spec = fake_study({"faults": faults, "acceptance": {"ngram": 0.9}})
+    answers = optimize(spec, opened, settings, events.append)
+    assert Setting.of(answers[0].speculative_config) == NGRAM
+    assert started(events).count("suffix") == 2
+
+
+def test_when_every_candidate_fails_the_answer_is_off_with_the_reasons(
+    fake_study, opened, settings
+):
+    """Sampling that vLLM refuses while it speculates fails every candidate (vllm#42744)."""
+    spec = fake_study(workload={"output_tokens": 12, "requests": 2, "sampling": {"min_p": 0.1}})
+    for answer in optimize(spec, opened, settings, ignore):
+        assert answer.speculative_config is None
+        assert answer.confirmed
+        assert sum("could not be measured" in text for text in answer.warnings) == 2
+        assert answer.measured.rounds == 1
+
+
+def test_a_baseline_that_fails_ends_the_study_and_blames_no_candidate(fake_study, opened, settings):
+    spec = fake_study({"faults": [{"method": "off", "kind": "kv_cache_too_small"}]})
+    with pytest.raises(BaselineError, match="kv cache too small"):
+        optimize(spec, opened, settings, ignore)
+    assert opened.failures(opened.study("fake").context) == []
+
+
+def test_engines_that_do_not_fit_side_by_side_take_turns(fake_study, opened, settings, events):
+    spec = fake_study(loads=[{"concurrency": 1}])
+    engine = spec.engine.model_copy(update={"side_by_side": False})
+    spec = spec.model_copy(update={"engine": engine, "candidates": spec.candidates[:1]})
+    [answer] = optimize(spec, opened, settings, events.append)
+    assert Setting.of(answer.speculative_config) == SUFFIX
+    assert started(events) == ["off", "off", "suffix", "off", "suffix"]
+
+
+def test_the_budget_ends_exploring_and_confirming_comes_on_top(
+    fake_study, opened, settings, events
+):
+    spec = fake_study(budget={"engine_starts": 2})
+    optimize(spec, opened, settings, events.append)
+    assert started(events) == ["off", "suffix", "off", "suffix"]
+
+
+@pytest.mark.parametrize("storage_url", ["sqlite", "postgres"], indirect=True)
+def test_optunas_tables_deleted_the_study_taken_up_again_comes_to_the_same(
+    fake_study, opened, settings, events
+):
+    spec = fake_study()
+    answers = optimize(spec, opened, settings, events.append)
+    engine = create_engine(settings.storage_url)
+    ours = {"tuner_", "sqlite"}
+    theirs = [t for t in inspect(engine).get_table_names() if not t.startswith(tuple(ours))]
+    assert "studies" in theirs
+    with engine.begin() as connection:
+        if engine.dialect.name == "postgresql":
+            for table in theirs:
+                connection.execute(text(f"DROP TABLE {table} CASCADE"))
+        else:
+            connection.execute(text("PRAGMA foreign_keys = OFF"))
+            for table in theirs:
+                connection.execute(text(f"DROP TABLE {table}"))
+    engine.dispose()
+    assert opened.recommendations("fake") == answers
+    opened.set_stage("fake", Stage.EXPLORE)
+    upgrade(settings.storage_url, also=make_optuna_tables)
+    events.clear()
+    again = optimize(spec, opened, settings, events.append)
+    assert [(a.speculative_config, a.speedup, a.evidence) for a in again] == [
+        (a.speculative_config, a.speedup, a.evidence) for a in answers
+    ]
+    assert started(events) == []
+    [name] = optuna.get_all_study_names(settings.storage_url)
+    rebuilt = optuna.load_study(study_name=name, storage=settings.storage_url)
+    assert len(rebuilt.trials) == 3
+
+
+def test_two_processes_do_not_work_on_one_study(fake_study, opened, settings):
+    spec = fake_study()
+    other = Store.open(settings.storage_url, settings.data_dir)
+    with other, other.study_lock("fake"), pytest.raises(UsageError, match="another process"):
+        optimize(spec, opened, settings, ignore)
+
+
+def test_a_study_that_cannot_run_is_refused_before_it_is_stored(fake_study, opened, settings):
+    spec = fake_study(target={"model": "/no/such/model"})
+    with pytest.raises(PreflightError, match="no folder"):
+        optimize(spec, opened, settings, ignore)
+    assert opened.studies() == []
+    assert check(spec, settings, with_engine=False).problems
+    assert not Path("/no/such/model").exists()
