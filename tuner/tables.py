@@ -1,0 +1,173 @@
+"""What commands print: a table for people, a JSON-able body for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from studies.trials import Trial
+from tuner.display import ratio
+from tuner.errors import NotFoundError
+from tuner.preflight import Report
+from tuner.records import Recommendation, Recommendations, Setting, Stage, StudyRecord
+from tuner.store import Store
+
+NO_PRICE = "no price, so no dollars: add `price: {usd_per_hour: ..., devices: ...}` to the study"
+
+
+def named(store: Store, name: str | None) -> StudyRecord:
+    """The study of that name, or the one worked on last."""
+    if name is not None:
+        return store.study(name)
+    known = store.studies()
+    if not known:
+        raise NotFoundError("the store has no study yet; try `tuner optimize quickstart`")
+    return known[0]
+
+
+def finished(store: Store, name: str | None) -> list[Recommendation]:
+    """The answers of a study that has them."""
+    record = named(store, name)
+    answers = store.recommendations(record.name)
+    if not answers:
+        raise NotFoundError(
+            f"study {record.name} is at stage {record.stage} and has no recommendation yet;"
+            f" `tuner optimize {record.name}` goes on with it"
+        )
+    return answers
+
+
+def at_load(answers: Sequence[Recommendation], concurrency: int | None) -> Recommendation:
+    """The answer for a concurrency; the first one's without."""
+    for answer in answers:
+        if concurrency in {None, answer.load.concurrency}:
+            return answer
+    known = ", ".join(str(answer.load.concurrency) for answer in answers)
+    raise NotFoundError(f"no recommendation for concurrency {concurrency}; there is {known}")
+
+
+def as_answer(answers: Sequence[Recommendation]) -> dict[str, Any]:
+    return Recommendations(recommendations=list(answers)).model_dump(mode="json")
+
+
+def recommendations(answers: Sequence[Recommendation]) -> RenderableType:
+    """One row per load, then what they rest on."""
+    first = answers[0]
+    table = Table(title=f"{first.study}: {first.target}", title_justify="left")
+    for heading in ("load", "run", "speed-up", "TPOT p50", "tok/s", "acceptance", "$ per M tokens"):
+        table.add_column(heading, overflow="fold")
+    for answer in answers:
+        table.add_row(*_row(answer))
+    return Group(table, *_notes(answers))
+
+
+def _row(answer: Recommendation) -> list[str]:
+    s, measured, base, cost = answer.speedup, answer.measured, answer.baseline, answer.cost
+    on = answer.speculative_config is not None
+    return [
+        str(answer.load),
+        Setting.of(answer.speculative_config).label,
+        f"{s.value:.2f}x ({s.low:.2f}-{s.high:.2f})" if on else "1x",
+        f"{_number(base.tpot_ms_p50)} → {_number(measured.tpot_ms_p50)} ms",
+        f"{base.output_throughput_tok_s:.1f} → {measured.output_throughput_tok_s:.1f}",
+        _number(answer.acceptance_length, 2),
+        "-"
+        if cost is None
+        else f"{cost.baseline_usd_per_million_output_tokens:.4f} →"
+        f" {cost.usd_per_million_output_tokens:.4f}",
+    ]
+
+
+def _notes(answers: Sequence[Recommendation]) -> list[Text]:
+    first = answers[0]
+    runner = f", runner {first.engine.runner}" if first.engine.runner else ""
+    lines = [
+        (
+            f"objective {first.objective}, baseline → recommended; {first.speedup.confidence:.0%}"
+            f" intervals over {first.measured.rounds} pairs of rounds"
+        ),
+        (
+            f"measured {first.measured_at:%Y-%m-%d %H:%M} UTC on {first.hardware},"
+            f" {first.engine.name} {first.engine.version}{runner}"
+        ),
+    ]
+    if first.cost is None:
+        lines.append(NO_PRICE)
+    for answer in answers:
+        lines += [
+            f"{answer.load}: best candidate {Setting.of(c.speculative_config).label} came to"
+            f" {c.speedup.value:.2f}x ({c.speedup.low:.2f}-{c.speedup.high:.2f}), not better than"
+            " off by more than the noise"
+            for c in answer.considered
+        ]
+    warnings = dict.fromkeys(text for answer in answers for text in answer.warnings)
+    lines += [f"warning: {text}" for text in warnings]
+    lines.append(f"start it: tuner export {first.study} --format sh -o serve.sh")
+    return [Text(line) for line in lines]
+
+
+def _number(value: float | None, digits: int = 1) -> str:
+    return "-" if value is None else f"{value:.{digits}f}"
+
+
+def report(name: str, settings: int, found: Report) -> RenderableType:
+    """What preflight says of a study."""
+    lines = [Text(f"problem: {text}", style="red") for text in found.problems]
+    lines += [Text(f"warning: {text}", style="yellow") for text in found.warnings]
+    verdict = "cannot run" if found.problems else "can run"
+    return Group(*lines, Text(f"{name}: {settings} settings, off included; the study {verdict}"))
+
+
+def studies(records: Sequence[StudyRecord]) -> RenderableType:
+    table = Table()
+    for heading in ("study", "stage", "target", "objective", "loads", "worked", "updated"):
+        table.add_column(heading, overflow="fold")
+    for r in records:
+        loads = ", ".join(str(load.concurrency) for load in r.spec.loads)
+        table.add_row(
+            r.name,
+            str(r.stage),
+            r.spec.target.model,
+            r.spec.objective,
+            f"concurrency {loads}",
+            f"{r.spent_s / 60:.1f} min",
+            f"{r.updated_at:%Y-%m-%d %H:%M} UTC",
+        )
+    return table
+
+
+def studies_body(records: Sequence[StudyRecord]) -> dict[str, Any]:
+    return {
+        "studies": [
+            {
+                "name": r.name,
+                "stage": r.stage,
+                "target": r.spec.target.model,
+                "objective": r.spec.objective,
+                "loads": [load.model_dump() for load in r.spec.loads],
+                "spent_s": r.spent_s,
+                "created_at": r.created_at.isoformat(),
+                "updated_at": r.updated_at.isoformat(),
+                "done": r.stage is Stage.DONE,
+            }
+            for r in records
+        ]
+    }
+
+
+def trials(found: Sequence[Trial]) -> RenderableType:
+    table = Table()
+    loads = list(dict.fromkeys(load for trial in found for load in trial.log_ratios))
+    for heading in ("setting", "state", *map(str, loads)):
+        table.add_column(heading, overflow="fold")
+    for trial in found:
+        ratios = [
+            ratio(trial.log_ratios[load]) if load in trial.log_ratios else "" for load in loads
+        ]
+        state = trial.state if trial.failure is None else f"{trial.state}: {trial.failure}"
+        table.add_row(trial.setting.label, state, *ratios)
+    return Group(table, Text("explored speed-ups choose what is confirmed; they are not results"))
