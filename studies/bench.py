@@ -82,6 +82,8 @@ class Bench:
 
         Returns why the candidate failed, or None. Raises BaselineError when it was the baseline.
         """
+        if not missing():
+            return None  # nothing is started for what is there
         try:
             if self._run.side_by_side:
                 self._interleaved(setting, missing)

@@ -19,19 +19,20 @@ def explore(run: Run, bench: Bench) -> dict[Setting, Outcome]:
     outcomes = run.ledger.outcomes()
     for outcome in outcomes.values():
         _report(run, outcome, before=True)
-    projection = Projection.open(run.store.url, run.spec.name, run.ledger.settings, outcomes)
-    while (unexplored := _unexplored(run, outcomes)) and _affordable(run, outcomes):
-        setting = projection.ask(unexplored)
-        failure = bench.measure_pairs(setting, partial(missing, run, setting))
-        if failure is not None:
-            record_failure(run, setting, failure)
-        outcomes = run.ledger.outcomes()
-        if setting in outcomes:
-            projection.tell(outcomes[setting])
-            _report(run, outcomes[setting], before=False)
-        elif failure is not None:
-            projection.tell_retry(failure)
-            run.observe(Failed(setting, failure, final=False))
+    optuna_view = Projection.open(run.store.url, run.spec.name, run.ledger.settings, outcomes)
+    with optuna_view as projection:
+        while (unexplored := _unexplored(run, outcomes)) and _affordable(run, outcomes):
+            setting = projection.ask(unexplored)
+            failure = bench.measure_pairs(setting, partial(missing, run, setting))
+            if failure is not None:
+                record_failure(run, setting, failure)
+            outcomes = run.ledger.outcomes()
+            if setting in outcomes:
+                projection.tell(outcomes[setting])
+                _report(run, outcomes[setting], before=False)
+            elif failure is not None:
+                projection.tell_retry(failure)
+                run.observe(Failed(setting, failure, final=False))
     return outcomes
 
 

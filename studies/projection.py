@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Self
 
 import optuna
@@ -27,11 +28,18 @@ INFEASIBLE = 1.0
 
 def make_optuna_tables(url: str) -> None:
     """Creates or checks Optuna's schema. Several processes must not do this at once."""
-    _storage(url)
+    with _storage(url):
+        pass
 
 
-def _storage(url: str) -> RDBStorage:
-    return RDBStorage(url, engine_kwargs={"pool_pre_ping": True})
+@contextmanager
+def _storage(url: str) -> Iterator[RDBStorage]:
+    storage = RDBStorage(url, engine_kwargs={"pool_pre_ping": True})
+    try:
+        yield storage
+    finally:
+        storage.remove_session()
+        storage.engine.dispose()
 
 
 class Projection:
@@ -48,25 +56,27 @@ class Projection:
         self._asked: Trial
 
     @classmethod
+    @contextmanager
     def open(
         cls,
         url: str,
         name: str,
         settings: tuple[Setting, ...],
         outcomes: Mapping[Setting, Outcome],
-    ) -> Self:
+    ) -> Iterator[Self]:
         """Brings Optuna in line with the store: tells what is finished, fails what is not."""
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         space = digest([setting.key for setting in settings])[:8]
-        study = optuna.create_study(
-            storage=_storage(url),
-            study_name=f"{name}:{space}",
-            direction="maximize",
-            load_if_exists=True,
-        )
-        projection = cls(study, settings)
-        projection._reconcile(outcomes)
-        return projection
+        with _storage(url) as storage:
+            study = optuna.create_study(
+                storage=storage,
+                study_name=f"{name}:{space}",
+                direction="maximize",
+                load_if_exists=True,
+            )
+            projection = cls(study, settings)
+            projection._reconcile(outcomes)
+            yield projection
 
     def _reconcile(self, outcomes: Mapping[Setting, Outcome]) -> None:
         told = set()

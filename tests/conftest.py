@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 from sqlalchemy import create_engine, make_url, text
 
 from tests.postgres import find_installed, find_packaged, running
-from tuner.store import Store, open_store
+from tuner.store import Store, open_store, upgrade
 
 _names = count()
 
@@ -32,27 +33,50 @@ def postgres_url() -> Iterator[str]:
         yield url
 
 
+@pytest.fixture(scope="session")
+def _upgraded_database(postgres_url: str) -> Iterator[str]:
+    """The name of a database with our schema, copied because that is faster than an upgrade."""
+    with _database(postgres_url, "template1") as url:
+        upgrade(url)
+        yield str(make_url(url).database)
+
+
 @pytest.fixture
-def postgres_database_url(postgres_url: str) -> str:
+def postgres_database_url(postgres_url: str) -> Iterator[str]:
     """A fresh, empty database."""
-    name = f"test_{next(_names)}"
-    engine = create_engine(postgres_url, isolation_level="AUTOCOMMIT")
-    with engine.connect() as connection:
-        connection.execute(text(f"CREATE DATABASE {name}"))
-    engine.dispose()
-    return make_url(postgres_url).set(database=name).render_as_string(hide_password=False)
+    with _database(postgres_url, "template1") as url:
+        yield url
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
-def storage_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """A fresh, empty database of either kind."""
+def storage_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """A fresh database of either kind: empty, but for a test that has the ``store`` in it too."""
     if request.param == "sqlite":
-        return f"sqlite:///{tmp_path / 'tuner.db'}"
-    url: str = request.getfixturevalue("postgres_database_url")
-    return url
+        yield f"sqlite:///{tmp_path / 'tuner.db'}"
+        return
+    has_store = "store" in request.fixturenames
+    template = request.getfixturevalue("_upgraded_database") if has_store else "template1"
+    with _database(request.getfixturevalue("postgres_url"), template) as url:
+        yield url
 
 
 @pytest.fixture
 def store(storage_url: str, tmp_path: Path) -> Iterator[Store]:
     with open_store(storage_url, tmp_path) as opened:
         yield opened
+
+
+@contextmanager
+def _database(server_url: str, template: str) -> Iterator[str]:
+    """A new database, dropped in the end. Yields its URL."""
+    name = f"test_{next(_names)}"
+    _run(server_url, f"CREATE DATABASE {name} TEMPLATE {template}")
+    yield make_url(server_url).set(database=name).render_as_string(hide_password=False)
+    _run(server_url, f"DROP DATABASE {name} WITH (FORCE)")
+
+
+def _run(url: str, statement: str) -> None:
+    engine = create_engine(url, isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:
+        connection.execute(text(statement))
+    engine.dispose()

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
+from pwd import getpwnam
 from typing import Any
 
 import pytest
@@ -51,7 +52,11 @@ def running(binaries: Path) -> Iterator[str]:
         folder = Path(name)
         account: dict[str, Any] = {}
         if os.geteuid() == 0:
-            account = {"user": UNPRIVILEGED, "group": "nogroup", "extra_groups": []}
+            account = {
+                "user": UNPRIVILEGED,
+                "group": getpwnam(UNPRIVILEGED).pw_gid,
+                "extra_groups": [],
+            }
             binaries = _readable(binaries, folder)
             shutil.chown(folder, UNPRIVILEGED)
         folder.chmod(0o755)

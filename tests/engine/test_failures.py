@@ -198,8 +198,7 @@ def test_of_two_errors_the_first() -> None:
     [
         "(APIServer pid=7) WARNING 11-29 18:38:01 [parallel.py:746] Address already in use. Retry",
         "(APIServer pid=7) INFO 11-29 18:38:01 [a.py:1] chat: ImportError: how do I install it?",
-        "(APIServer pid=7) ERROR 11-29 18:38:01 [repo_utils.py:65] Error retrieving file list:"
-        " 401 Client Error, retrying 1 of 2",
+        "(APIServer pid=7) ERROR 11-29 18:38:01 [utils.py:65] 401 Client Error, retrying 1 of 2",
         '    raise RuntimeError("CUDA out of memory")',
     ],
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from tests.engine.asking import SPECULATIVE, accepted_at, counters, counters_after, post
@@ -25,19 +27,19 @@ TEXTS = (
 def test_a_model_accepts_its_own_drafts_at_every_position(real_own_draft: Server) -> None:
     url = real_own_draft.base_url
     before = counters(url)
-    for text in TEXTS:
-        response = post(
-            url,
-            "/v1/chat/completions",
-            {
-                "model": real_own_draft.model,
-                "messages": [{"role": "user", "content": text}],
-                "max_tokens": TOKENS,
-                "temperature": 0,
-                "ignore_eos": True,
-            },
-        )
-        assert response.status_code == 200, response.text
+    bodies = [
+        {
+            "model": real_own_draft.model,
+            "messages": [{"role": "user", "content": text}],
+            "max_tokens": TOKENS,
+            "temperature": 0,
+            "ignore_eos": True,
+        }
+        for text in TEXTS
+    ]
+    with ThreadPoolExecutor(len(TEXTS)) as users:
+        answers = list(users.map(lambda body: post(url, "/v1/chat/completions", body), bodies))
+    assert [answer.status_code for answer in answers] == [200] * len(TEXTS)
     tokens = before["vllm:generation_tokens_total"] + len(TEXTS) * TOKENS
     after = counters_after(url, tokens)
     name = f"{SPECULATIVE}num_drafts_total"

@@ -54,21 +54,9 @@ def test_runners(line: str, runner: str) -> None:
 @pytest.mark.parametrize(
     ("log", "expected"),
     [
-        (
-            "Async scheduling not supported with ngram-based speculative decoding"
-            " and will be disabled.",
-            False,
-        ),
-        (
-            "Async scheduling will be disabled because it is not supported with the `ray`"
-            " distributed executor backend.",
-            False,
-        ),
-        (
-            "Async scheduling is not compatible with disable_padded_drafter_batch=True"
-            " and will be disabled.",
-            False,
-        ),
+        ("Async scheduling not supported with ngram-based decoding and will be disabled.", False),
+        ("Async scheduling will be disabled because it is not supported with the `ray`", False),
+        ("Async scheduling is not compatible with padding and will be disabled.", False),
         ("non-default args: {'model': 'm', 'async_scheduling': False}", False),
         ("non-default args: {'model': 'm', 'async_scheduling': True}", True),
         ("Asynchronous scheduling is enabled.", True),

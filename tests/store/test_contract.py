@@ -119,7 +119,6 @@ def test_unsound_time_is_refused(store, seconds):
         lambda store: store.set_context("chap", factories.context()),
         lambda store: store.recommendations("chap"),
         lambda store: store.save_recommendations("chap", []),
-        lambda store: store.study_lock("chap").__enter__(),
     ],
 )
 def test_unknown_study_names_the_known_ones(store, call):

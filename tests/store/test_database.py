@@ -82,10 +82,10 @@ def test_folder_that_cannot_be_made(tmp_path):
         upgrade(f"sqlite:///{tmp_path}/file/tuner.db")
 
 
-def test_sqlite_is_set_up(store, tmp_path):
-    if not store.url.startswith("sqlite"):
-        pytest.skip("SQLite's own settings")
-    engine = connect(store.url)
+def test_sqlite_is_set_up(tmp_path):
+    url = f"sqlite:///{tmp_path}/tuner.db"
+    upgrade(url)
+    engine = connect(url)
     with reading(engine) as connection:
         values = [
             connection.scalar(text(f"PRAGMA {name}"))

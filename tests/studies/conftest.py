@@ -45,10 +45,10 @@ def fake_study():
                     "startup_timeout_s": 30,
                 },
                 "candidates": [{"method": "suffix", "k": 4}, {"method": "ngram", "k": 4}],
-                "workload": {"output_tokens": 12, "requests": 2},
-                "loads": [{"concurrency": 1}, {"concurrency": 2}],
+                "workload": {"output_tokens": 8, "requests": 2},
+                "loads": [{"concurrency": 2}],
                 "price": {"usd_per_hour": 2.0},
-                "precision": 0.4,
+                "precision": 0.49,
                 **changes,
             }
         )

@@ -40,7 +40,7 @@ def started(events: list[Event]) -> list[str]:
 def test_a_study_ends_in_the_setting_that_pays_and_goes_no_further(
     fake_study, opened, settings, events
 ):
-    spec = fake_study()
+    spec = fake_study(loads=[{"concurrency": 1}, {"concurrency": 2}])
     answers = optimize(spec, opened, settings, events.append)
     assert [a.load for a in answers] == list(spec.loads)
     for answer in answers:
@@ -88,7 +88,6 @@ def test_off_wins_where_nothing_pays(fake_study, opened, settings):
     spec = fake_study(
         {"acceptance": {"suffix": 0.966}, "step_ms_per_k": 9.0},
         candidates=[{"method": "suffix", "k": 1}],
-        loads=[{"concurrency": 1}],
     )
     [answer] = optimize(spec, opened, settings, ignore)
     assert answer.speculative_config is None
@@ -103,7 +102,7 @@ def test_a_setting_that_cannot_run_is_a_fact_with_a_reason_and_is_never_tried_ag
 ):
     faults = [{"method": "suffix", "kind": "out_of_memory"}]
     spec = fake_study({"faults": faults, "acceptance": {"ngram": 0.9}})
-    [answer, _] = optimize(spec, opened, settings, events.append)
+    [answer] = optimize(spec, opened, settings, events.append)
     assert Setting.of(answer.speculative_config) == NGRAM
     assert any("suffix" in text and "out of memory" in text for text in answer.warnings)
     assert started(events).count("suffix") == 1
@@ -141,7 +140,7 @@ def test_when_every_candidate_fails_the_answer_is_off_with_the_reasons(
     fake_study, opened, settings
 ):
     """Sampling that vLLM refuses while it speculates fails every candidate (vllm#42744)."""
-    spec = fake_study(workload={"output_tokens": 12, "requests": 2, "sampling": {"min_p": 0.1}})
+    spec = fake_study(workload={"output_tokens": 8, "requests": 2, "sampling": {"min_p": 0.1}})
     for answer in optimize(spec, opened, settings, ignore):
         assert answer.speculative_config is None
         assert answer.confirmed
@@ -157,7 +156,7 @@ def test_a_baseline_that_fails_ends_the_study_and_blames_no_candidate(fake_study
 
 
 def test_engines_that_do_not_fit_side_by_side_take_turns(fake_study, opened, settings, events):
-    spec = fake_study(loads=[{"concurrency": 1}])
+    spec = fake_study()
     engine = spec.engine.model_copy(update={"side_by_side": False})
     spec = spec.model_copy(update={"engine": engine, "candidates": spec.candidates[:1]})
     [answer] = optimize(spec, opened, settings, events.append)

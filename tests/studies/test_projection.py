@@ -30,24 +30,25 @@ def loaded(url: str) -> optuna.Study:
 
 
 def test_off_is_a_trial_of_value_zero(url: str) -> None:
-    Projection.open(url, "s", SETTINGS, BASE)
+    with Projection.open(url, "s", SETTINGS, BASE):
+        pass
     [trial] = loaded(url).trials
     assert (trial.value, trial.params["candidate"]) == (0.0, "off")
 
 
 def test_what_is_told_is_the_mean_log_speedup(url: str) -> None:
-    projection = Projection.open(url, "s", SETTINGS, BASE)
-    setting = projection.ask(SETTINGS[1:])
-    projection.tell(Outcome(setting, {LOAD: 0.2, Load(concurrency=4): -0.1}))
+    with Projection.open(url, "s", SETTINGS, BASE) as projection:
+        setting = projection.ask(SETTINGS[1:])
+        projection.tell(Outcome(setting, {LOAD: 0.2, Load(concurrency=4): -0.1}))
     study = loaded(url)
     assert study.best_trial.value == pytest.approx(0.05)
     assert study.best_trial.user_attrs[SETTING] == setting.key
 
 
 def test_a_failure_that_would_repeat_is_pruned_with_a_constraint_it_breaks(url: str) -> None:
-    projection = Projection.open(url, "s", SETTINGS, BASE)
-    setting = projection.ask(SETTINGS[1:])
-    projection.tell(Outcome(setting, {}, OOM))
+    with Projection.open(url, "s", SETTINGS, BASE) as projection:
+        setting = projection.ask(SETTINGS[1:])
+        projection.tell(Outcome(setting, {}, OOM))
     trial = loaded(url).trials[-1]
     assert trial.state is TrialState.PRUNED
     assert "out of memory" in trial.user_attrs[FAILURE]
@@ -56,17 +57,19 @@ def test_a_failure_that_would_repeat_is_pruned_with_a_constraint_it_breaks(url: 
 
 
 def test_a_failure_of_the_machine_fails_the_trial_and_teaches_nothing(url: str) -> None:
-    projection = Projection.open(url, "s", SETTINGS, BASE)
-    projection.ask(SETTINGS[1:])
-    projection.tell_retry(Failure(FailureKind.PORT_TAKEN, "taken"))
+    with Projection.open(url, "s", SETTINGS, BASE) as projection:
+        projection.ask(SETTINGS[1:])
+        projection.tell_retry(Failure(FailureKind.PORT_TAKEN, "taken"))
     assert loaded(url).trials[-1].state is TrialState.FAIL
 
 
 def test_a_trial_left_running_is_failed_when_the_study_is_taken_up_again(url: str) -> None:
     """A killed worker's trial must not stay RUNNING for ever (optuna#3215)."""
-    Projection.open(url, "s", SETTINGS, BASE).ask(SETTINGS[1:])
+    with Projection.open(url, "s", SETTINGS, BASE) as projection:
+        projection.ask(SETTINGS[1:])
     assert loaded(url).trials[-1].state is TrialState.RUNNING
-    Projection.open(url, "s", SETTINGS, BASE)
+    with Projection.open(url, "s", SETTINGS, BASE):
+        pass
     assert [t.state for t in loaded(url).trials] == [TrialState.COMPLETE, TrialState.FAIL]
 
 
@@ -76,7 +79,8 @@ def test_what_the_store_knows_and_optuna_does_not_is_told_once(url: str) -> None
         SETTINGS[2]: Outcome(SETTINGS[2], {}, OOM),
     }
     for _ in range(2):
-        Projection.open(url, "s", SETTINGS, known)
+        with Projection.open(url, "s", SETTINGS, known):
+            pass
     study = loaded(url)
     assert [t.state for t in study.trials] == [
         TrialState.COMPLETE,
@@ -88,9 +92,10 @@ def test_what_the_store_knows_and_optuna_does_not_is_told_once(url: str) -> None
 
 def test_another_space_is_another_optuna_study_filled_with_the_old_trials(url: str) -> None:
     known = BASE | {SETTINGS[1]: Outcome(SETTINGS[1], {LOAD: 0.3})}
-    Projection.open(url, "s", SETTINGS, known)
     wider = (*SETTINGS, Setting.of({"method": "ngram", "num_speculative_tokens": 2}))
-    Projection.open(url, "s", wider, known)
+    for space in (SETTINGS, wider):
+        with Projection.open(url, "s", space, known):
+            pass
     names = optuna.get_all_study_names(url)
     assert len(names) == 2
     for name in names:

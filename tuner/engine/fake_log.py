@@ -81,13 +81,12 @@ def say_engine_dead(cause: str) -> None:
 
 
 def say_bad_config(place: str, reason: str) -> None:
-    """The report of pydantic on a refused speculative config."""
-    print("Traceback (most recent call last):")
-    print("pydantic_core._pydantic_core.ValidationError: 1 validation error for SpeculativeConfig")
-    print(
-        f"{place}\n  {reason} [type=value_error, input_value=ArgsKwargs(()), input_type=ArgsKwargs]"
-    )
-    print(
+    """The report of pydantic on a refused speculative config; of the whole of it, without place."""
+    lines = [
+        "Traceback (most recent call last):",
+        "pydantic_core._pydantic_core.ValidationError: 1 validation error for SpeculativeConfig",
+        *([place] if place else []),
+        f"  {reason} [type=value_error, input_value=ArgsKwargs(()), input_type=ArgsKwargs]",
         "    For further information visit https://errors.pydantic.dev/2.14/v/value_error",
-        flush=True,
-    )
+    ]
+    print("\n".join(lines), flush=True)

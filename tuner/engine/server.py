@@ -122,6 +122,8 @@ class Engine:
                 code = self._process.exit_code(wait_s=POLL_S)
                 if code is not None:
                     raise EngineStartError(classify(_read(self._log_path), code))
+                if not _is_listened_on(port):
+                    continue
                 if stranger := _stranger_on(port, self._process):
                     raise EngineStartError(
                         Failure(FailureKind.PORT_TAKEN, f"process {stranger} has port {port}")
@@ -155,6 +157,11 @@ def _free_port() -> int:
         probe.bind((HOST, 0))
         port: int = probe.getsockname()[1]
         return port
+
+
+def _is_listened_on(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex((HOST, port)) == 0
 
 
 def _served_model(client: httpx.Client) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -10,12 +11,16 @@ from typing import Protocol
 from tuner.errors import Failure, FailureKind, RoundError
 from tuner.load.prompts import Prompt
 from tuner.load.rounds import run_round
-from tuner.measure.counters import DRAFTS, difference, read_counters
+from tuner.measure.counters import DRAFTS, GENERATION_TOKENS, difference, read_counters
 from tuner.measure.figures import figures
 from tuner.records import Counters, Figures, Round
 from tuner.spec import Load, Workload
 
 PROBE_TOKENS = 8
+
+SETTLE_S = 2.0
+"""How long the counters may lag behind the last answer; what is still missing then is reported."""
+POLL_S = 0.05
 
 CACHE_HIT_SHARE = 0.2
 """Above this, prompts were found in the prefix cache. What a chat template puts before every prompt
@@ -82,10 +87,21 @@ def measure_round(
     """
     before = read_counters(server.base_url)
     round_ = _answered_round(server, prompts, load, workload)
-    after = read_counters(server.base_url)
+    tokens = sum(s.completion_tokens or 0 for s in round_.samples)
+    after = _settled(server.base_url, before[GENERATION_TOKENS] + tokens)
     counters = difference(before, after)
     figures_ = figures(round_, counters)
     return Measured(round_, counters, figures_, _warnings(figures_, counters, DRAFTS in after))
+
+
+def _settled(base_url: str, tokens: float) -> dict[str, float]:
+    """The counters once they hold so many tokens: vLLM answers a step before it counts it."""
+    deadline = time.monotonic() + SETTLE_S
+    while True:
+        now = read_counters(base_url)
+        if now[GENERATION_TOKENS] >= tokens or time.monotonic() >= deadline:
+            return now
+        time.sleep(POLL_S)
 
 
 def _answered_round(

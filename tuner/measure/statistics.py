@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from statistics import fmean, stdev
 
-from scipy.stats import t as student_t
+from scipy.special import stdtrit
 
 from tuner.errors import Failure, FailureKind, RoundError
 from tuner.records import Figures
@@ -70,5 +70,5 @@ def stein_interval(
 
 def _half_width(spread_of: Sequence[float], pairs: int, confidence: float) -> float:
     """Student's t times the standard error of ``pairs`` values that spread as ``spread_of`` do."""
-    quantile = float(student_t.ppf((1 + confidence) / 2, len(spread_of) - 1))
+    quantile = float(stdtrit(len(spread_of) - 1, (1 + confidence) / 2))
     return quantile * stdev(spread_of) / math.sqrt(pairs)
