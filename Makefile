@@ -13,7 +13,7 @@ OURS := .venv/.installed
 VLLM := .venv-vllm/.installed-$(ACCELERATOR)
 
 help:
-	@echo "make quickstart  set up, then measure and recommend on a small model (about 15 minutes)"
+	@echo "make quickstart  set up, then measure and recommend on a small model (about 20 minutes)"
 	@echo "make test        set up, lint, and run every test, real vLLM servers included"
 	@echo "make lint        ruff, mypy, import-linter"
 	@echo "make setup       the tuner's environment, .venv"
@@ -22,7 +22,7 @@ help:
 	@echo "make clean       remove both environments, builds and caches"
 
 quickstart: $(OURS) $(VLLM)
-	@echo "== Measuring: engine starts and rounds, about 10 minutes on two CPU cores"
+	@echo "== Measuring: engine starts and rounds, about 12 minutes on two CPU cores"
 	@.venv/bin/tuner optimize quickstart
 
 test: $(OURS) $(VLLM) models lint

@@ -20,7 +20,7 @@ CONFIDENCE = 0.95
 FIRST_PAIRS = 5
 """Pairs of Stein's first stage: their variance alone says how many are needed in all."""
 
-MOST_PAIRS = 12
+MOST_PAIRS = 8
 """Where a comparison stops at the latest, its interval then wider than asked."""
 
 TIE = math.log(1.03)

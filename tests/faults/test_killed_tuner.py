@@ -1,7 +1,6 @@
 """`tuner optimize` killed with SIGKILL: nothing stays behind, nothing finished is lost."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -15,6 +14,7 @@ import pytest
 import yaml
 
 from tuner.engine.fake_script import VARIABLE
+from tuner.engine.guard import members
 from tuner.errors import StorageError
 from tuner.records import Stage
 from tuner.settings import Settings
@@ -58,16 +58,20 @@ def optimizing(study: Path) -> Iterator[subprocess.Popen[bytes]]:
             process.kill()
 
 
-def engine_processes() -> list[psutil.Process]:
-    """Everything alive that belongs to an engine of this test's data folder."""
-    marks = [str(Settings().data_dir), "tuner.engine.fake"]
-    found = []
-    for process in psutil.process_iter(["cmdline", "status"]):
-        line = " ".join(process.info["cmdline"] or ())
-        alive = process.info["status"] != psutil.STATUS_ZOMBIE
-        if alive and any(mark in line for mark in marks) and "optimize" not in line:
-            found.append(process)
-    return found
+def groups() -> list[int]:
+    """Process groups of the engines that run, by the records that their guards keep."""
+    records = (Settings().data_dir / "engines").glob("*.json")
+    return [json.loads(record.read_text())["group"] for record in records]
+
+
+def alive(engines: list[int]) -> list[int]:
+    """What lives of these groups, and every guard of this test's data folder."""
+    guards = [
+        process.pid
+        for process in psutil.process_iter(["cmdline"])
+        if any(str(Settings().data_dir) in word for word in process.info["cmdline"] or ())
+    ]
+    return guards + [pid for group in engines for pid in members(group)]
 
 
 def wait_for(condition: Callable[[], object], within_s: float = 60.0) -> None:
@@ -88,14 +92,16 @@ def rows() -> list[tuple[str, str]]:
 
 
 def kill_and_expect_nothing_left(process: subprocess.Popen[bytes]) -> None:
-    os.kill(process.pid, signal.SIGKILL)
+    engines = groups()
+    assert engines
+    process.kill()
     process.wait()
-    wait_for(lambda: not engine_processes(), GONE_WITHIN_S)
+    wait_for(lambda: not alive(engines), GONE_WITHIN_S)
 
 
 def test_killed_at_a_start_and_under_load_it_leaves_nothing_and_loses_nothing(study: Path) -> None:
     with optimizing(study) as process:
-        wait_for(engine_processes)
+        wait_for(lambda: any(members(group) for group in groups()))
         kill_and_expect_nothing_left(process)
     assert rows() == []
 
@@ -122,7 +128,9 @@ def test_killed_at_a_start_and_under_load_it_leaves_nothing_and_loses_nothing(st
 def test_interrupted_it_stops_its_engines_and_exits_130(study: Path, how: signal.Signals) -> None:
     with optimizing(study) as process:
         wait_for(lambda: len(rows()) >= 1)
+        engines = groups()
         process.send_signal(how)
         assert process.wait(30) == 130
-    assert engine_processes() == []
+    assert engines
+    assert alive(engines) == []
     assert "goes on from here" in study.with_suffix(".log").read_text()

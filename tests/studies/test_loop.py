@@ -1,13 +1,13 @@
 from collections import Counter
 from pathlib import Path
 
-import optuna
 import pytest
 from sqlalchemy import create_engine, inspect, text
 
 from studies.events import EngineStarting, Event, Explored, Failed
 from studies.loop import check, optimize
 from studies.projection import make_optuna_tables
+from tests.studies.optuna_studies import loaded
 from tuner.errors import BaselineError, PreflightError, UsageError
 from tuner.records import OFF, Purpose, Setting, Stage
 from tuner.store import Store, upgrade
@@ -200,9 +200,7 @@ def test_optunas_tables_deleted_the_study_taken_up_again_comes_to_the_same(
         (a.speculative_config, a.speedup, a.evidence) for a in answers
     ]
     assert started(events) == []
-    [name] = optuna.get_all_study_names(settings.storage_url)
-    rebuilt = optuna.load_study(study_name=name, storage=settings.storage_url)
-    assert len(rebuilt.trials) == 3
+    assert len(loaded(settings.storage_url).trials) == 3
 
 
 def test_two_processes_do_not_work_on_one_study(fake_study, opened, settings):

@@ -1,11 +1,11 @@
 from pathlib import Path
 
-import optuna
 import pytest
 from optuna.trial import TrialState
 
 from studies.ledger import Outcome
 from studies.projection import FAILURE, RUNS, SETTING, Projection
+from tests.studies.optuna_studies import loaded, names
 from tuner.errors import Failure, FailureKind
 from tuner.records import OFF, Setting
 from tuner.spec import Load
@@ -22,11 +22,6 @@ OOM = Failure(FailureKind.OUT_OF_MEMORY, "no room", 1)
 @pytest.fixture
 def url(tmp_path: Path) -> str:
     return f"sqlite:///{tmp_path / 'optuna.db'}"
-
-
-def loaded(url: str) -> optuna.Study:
-    [name] = optuna.get_all_study_names(url)
-    return optuna.load_study(study_name=name, storage=url)
 
 
 def test_off_is_a_trial_of_value_zero(url: str) -> None:
@@ -87,7 +82,7 @@ def test_what_the_store_knows_and_optuna_does_not_is_told_once(url: str) -> None
         TrialState.COMPLETE,
         TrialState.PRUNED,
     ]
-    assert study.best_value == pytest.approx(0.3)
+    assert study.best_trial.value == pytest.approx(0.3)
 
 
 def test_another_space_is_another_optuna_study_filled_with_the_old_trials(url: str) -> None:
@@ -96,8 +91,6 @@ def test_another_space_is_another_optuna_study_filled_with_the_old_trials(url: s
     for space in (SETTINGS, wider):
         with Projection.open(url, "s", space, known):
             pass
-    names = optuna.get_all_study_names(url)
-    assert len(names) == 2
-    for name in names:
-        study = optuna.load_study(study_name=name, storage=url)
-        assert [t.value for t in study.trials] == [0.0, 0.3]
+    assert len(names(url)) == 2
+    for name in names(url):
+        assert [t.value for t in loaded(url, name).trials] == [0.0, 0.3]

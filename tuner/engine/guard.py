@@ -21,6 +21,8 @@ from pathlib import Path
 
 GRACE_S = 4.0
 POLL_S = 0.05
+HANDLED = (signal.SIGTERM, signal.SIGCHLD)
+IGNORED = (signal.SIGINT, signal.SIGHUP)
 
 
 def start_time(pid: int) -> int | None:
@@ -30,9 +32,9 @@ def start_time(pid: int) -> int | None:
 
 
 def members(group: int) -> list[int]:
-    """Living processes (zombies are not) whose process group or session is ``group``."""
+    """Living processes (zombies are not) that lead or belong to a process group or session."""
     pids = (int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit())
-    return [pid for pid in pids if (stat := _stat(pid)) and group in stat[:2]]
+    return [pid for pid in pids if (stat := _stat(pid)) and group in (pid, *stat[:2])]
 
 
 def stop(group: int) -> None:
@@ -83,9 +85,9 @@ def _spawn(program: list[str], log: Path) -> tuple[int, int]:
         return pid, release
     os.close(release)
     try:
-        os.setsid()
-        for number in (signal.SIGINT, signal.SIGHUP, signal.SIGPIPE):
+        for number in (*HANDLED, *IGNORED, signal.SIGPIPE):
             signal.signal(number, signal.SIG_DFL)
+        os.setsid()
         output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         os.dup2(output, 1)
         os.dup2(output, 2)
@@ -128,9 +130,9 @@ def _signals() -> int:
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
     signal.set_wakeup_fd(writing)
-    for number in (signal.SIGTERM, signal.SIGCHLD):
+    for number in HANDLED:
         signal.signal(number, lambda *_: None)
-    for number in (signal.SIGINT, signal.SIGHUP):
+    for number in IGNORED:
         signal.signal(number, signal.SIG_IGN)
     return reading
 
