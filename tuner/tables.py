@@ -32,13 +32,12 @@ def named(store: Store, name: str | None) -> StudyRecord:
 def finished(store: Store, name: str | None) -> list[Recommendation]:
     """The answers of a study that has them."""
     record = named(store, name)
-    answers = store.recommendations(record.name)
-    if not answers:
+    if record.stage is not Stage.DONE:
         raise NotFoundError(
-            f"study {record.name} is at stage {record.stage} and has no recommendation yet;"
+            f"study {record.name} is not done (stage {record.stage}), so it has no recommendation;"
             f" `tuner optimize {record.name}` goes on with it"
         )
-    return answers
+    return store.recommendations(record.name)
 
 
 def at_load(answers: Sequence[Recommendation], concurrency: int | None) -> Recommendation:
