@@ -28,6 +28,13 @@ class StageEntered:
 
 
 @dataclass(frozen=True)
+class Warned:
+    """Something that does not keep the study from running, but that its owner should know."""
+
+    text: str
+
+
+@dataclass(frozen=True)
 class EngineStarting:
     setting: Setting
     purpose: Purpose
@@ -82,6 +89,7 @@ class Answered:
 
 Event = (
     StageEntered
+    | Warned
     | EngineStarting
     | EngineReady
     | RoundStarting

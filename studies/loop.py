@@ -12,7 +12,7 @@ from studies.answer import answers
 from studies.bench import Bench
 from studies.clock import Clock
 from studies.confirm import confirm
-from studies.events import Answered, Event, Observer, StageEntered
+from studies.events import Answered, Event, Observer, StageEntered, Warned
 from studies.explore import explore
 from studies.ledger import Ledger
 from studies.run import Run
@@ -25,7 +25,7 @@ from tuner.engine.reap import reap
 from tuner.errors import PreflightError
 from tuner.load.prompts import load_prompts, workload_sha256
 from tuner.preflight import Report, check_engine, check_study, target_digest
-from tuner.records import OFF, Context, EngineFacts, Purpose, Recommendation, Stage
+from tuner.records import OFF, Context, Purpose, Recommendation, Stage
 from tuner.settings import Settings
 from tuner.spec import Load, StudySpec
 from tuner.store import Store
@@ -54,16 +54,18 @@ def optimize(
     server fails; UsageError when another process is at work on the same study.
     """
     observe(StageEntered(Stage.PREFLIGHT, "checking the study, the models and the engine", 0.0))
+    report = check(spec, settings, with_engine=True)
+    _require(report)
+    for warning in report.warnings:
+        observe(Warned(warning))
     python = engine_python(spec, settings)
-    facts = probe(spec.engine, python)
-    _require(check_engine(spec, facts))
     demo.build(python, settings.models_dir, demo.missing(spec, settings.models_dir))
     located = demo.located(spec, settings.models_dir)
     _require(check_study(located))
     with store.study_lock(spec.name):
         reap(settings.data_dir / "engines")
         before = store.save_study(spec)
-        context = _context(located, facts, python)
+        context = _context(located, python)
         digest = store.set_context(spec.name, context)
         if before.stage is Stage.DONE and before.context == digest:
             return store.recommendations(spec.name)
@@ -123,7 +125,8 @@ def _require(report: Report) -> None:
         raise PreflightError(list(report.problems))
 
 
-def _context(spec: StudySpec, facts: EngineFacts, python: Path) -> Context:
+def _context(spec: StudySpec, python: Path) -> Context:
+    facts = probe(spec.engine, python)
     command = engine_command(spec.engine, spec.target, OFF, facts, python)
     return Context(
         target=spec.target.model,

@@ -24,6 +24,7 @@ from studies.events import (
     RoundMeasured,
     RoundStarting,
     StageEntered,
+    Warned,
 )
 from tuner.records import Measurement, Purpose, Setting, Stage
 from tuner.spec import Load, StudySpec
@@ -34,6 +35,8 @@ def describe(event: Event) -> str | None:  # noqa: PLR0911 - one line per kind o
     match event:
         case StageEntered(stage, note, _):
             return f"{stage}: {note}" if note else f"{stage}"
+        case Warned(text):
+            return f"warning: {text}"
         case EngineStarting(setting, purpose):
             return f"starting {setting.label} ({purpose})"
         case EngineReady(setting, startup_s, facts):
@@ -142,6 +145,8 @@ class LiveProgress:
                 self._doing = f"{setting.label} at {load}: {what}"
             case Answered():
                 self._doing = ""
+            case Warned(text):
+                self._live.console.print(f"warning: {text}", markup=False)
             case RoundMeasured() | Explored() | Failed() | Confirmed():
                 pass
 

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import create_engine, inspect, text
 
-from studies.events import EngineStarting, Event, Explored, Failed
+from studies.events import EngineStarting, Event, Explored, Failed, Warned
 from studies.loop import check, optimize
 from studies.projection import make_optuna_tables
 from tests.studies.optuna_studies import loaded
@@ -137,15 +137,17 @@ def test_a_setting_that_keeps_failing_is_given_up_and_the_rest_goes_on(
 
 
 def test_when_every_candidate_fails_the_answer_is_off_with_the_reasons(
-    fake_study, opened, settings
+    fake_study, opened, settings, events
 ):
     """Sampling that vLLM refuses while it speculates fails every candidate (vllm#42744)."""
     spec = fake_study(workload={"output_tokens": 8, "requests": 2, "sampling": {"min_p": 0.1}})
-    for answer in optimize(spec, opened, settings, ignore):
+    for answer in optimize(spec, opened, settings, events.append):
         assert answer.speculative_config is None
         assert answer.confirmed
         assert sum("could not be measured" in text for text in answer.warnings) == 2
         assert answer.measured.rounds == 1
+    [warned] = [e.text for e in events if isinstance(e, Warned)]
+    assert "min_p" in warned
 
 
 def test_a_baseline_that_fails_ends_the_study_and_blames_no_candidate(fake_study, opened, settings):
