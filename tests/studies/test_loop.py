@@ -86,7 +86,7 @@ def test_off_wins_where_nothing_pays(fake_study, opened, settings):
     """Acceptance is not speed: a draft that is nearly always right can still cost more than it
     saves (vllm#39680)."""
     spec = fake_study(
-        {"acceptance": {"suffix": 0.966}, "step_ms_per_k": 9.0},
+        {"acceptance": {"suffix": 0.966}, "step_ms_per_k": 30.0},
         candidates=[{"method": "suffix", "k": 1}],
     )
     [answer] = optimize(spec, opened, settings, ignore)
