@@ -62,10 +62,15 @@ def describe(event: Event) -> str | None:  # noqa: PLR0911 - one line per kind o
 
 
 def figures(measurement: Measurement) -> str:
-    f = measurement.figures
-    tpot = "-" if f.tpot_ms_p50 is None else f"{f.tpot_ms_p50:.1f}"
-    length = "" if f.acceptance_length is None else f", acceptance length {f.acceptance_length:.2f}"
-    return f"TPOT {tpot} ms, {f.output_throughput_tok_s:.1f} tok/s{length}"
+    length = measurement.figures.acceptance_length
+    accepted = "" if length is None else f", acceptance length {length:.2f}"
+    return f"TPOT {speed(measurement)}{accepted}"
+
+
+def speed(measurement: Measurement) -> str:
+    tpot = measurement.figures.tpot_ms_p50
+    shown = "-" if tpot is None else f"{tpot:.1f}"
+    return f"{shown} ms, {measurement.figures.output_throughput_tok_s:.1f} tok/s"
 
 
 def ratio(log_ratio: float) -> str:
@@ -154,7 +159,7 @@ class LiveProgress:
         """What was measured so far."""
         match event:
             case RoundMeasured(m) if m.setting.is_off and m.purpose is Purpose.BASELINE:
-                self._cells(m.setting, Purpose.EXPLORE)[m.load] = figures(m)
+                self._cells(m.setting, Purpose.EXPLORE)[m.load] = speed(m)
             case Explored(setting, ratios, _):
                 cells = self._cells(setting, Purpose.EXPLORE)
                 cells |= {load: ratio(r) for load, r in ratios.items()}
