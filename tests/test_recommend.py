@@ -129,6 +129,15 @@ def test_dollars_come_from_the_measured_throughput() -> None:
     assert answer(findings(0.5, 0.7)).cost is None
 
 
+def test_a_better_latency_with_fewer_tokens_says_so() -> None:
+    found = findings(0.5, 0.7)
+    slow = arm(NGRAM, [10.0, 12.0], counters=counters())
+    assert found.challenger
+    slower = replace(found, challenger=replace(found.challenger, arm=slow))
+    assert any("throughput fell from 22.2 to 10.9" in text for text in answer(slower).warnings)
+    assert not any("throughput fell" in text for text in answer(found).warnings)
+
+
 def test_cpu_evidence_and_a_wide_interval_say_so() -> None:
     given = answer(findings(0.1, 0.9, because="limit"))
     assert any("CPU" in text for text in given.warnings)

@@ -115,7 +115,11 @@ def recommend(
         hardware=str(context.host),
         workload=WorkloadName(name=spec.workload.name, sha256=context.workload_sha256),
         measured_at=max(m.measured_at for m in chosen.measurements),
-        warnings=[*_warnings(spec, context, found), *notes],
+        warnings=[
+            *_warnings(spec, context, found),
+            *_slower_in_all(spec, measured, baseline),
+            *notes,
+        ],
     )
 
 
@@ -187,3 +191,12 @@ def _warnings(spec: StudySpec, context: Context, found: Findings) -> list[str]:
                 f" after {len(comparison.pairs)} pairs; more requests per round narrow it"
             )
     return [*warnings, *dict.fromkeys(text for m in rounds for text in m.warnings)]
+
+
+def _slower_in_all(spec: StudySpec, measured: Measured, baseline: Measured) -> list[str]:
+    """A setting can be better on a latency and still put out fewer, dearer tokens."""
+    before, after = baseline.output_throughput_tok_s, measured.output_throughput_tok_s
+    if after >= before:
+        return []
+    fell = f"output throughput fell from {before:.1f} to {after:.1f} tok/s"
+    return [f"better on {spec.objective}, yet {fell}; see objective output_throughput"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -54,45 +55,52 @@ def as_answer(answers: Sequence[Recommendation]) -> dict[str, Any]:
 
 
 def recommendations(answers: Sequence[Recommendation]) -> RenderableType:
-    """One row per load, then what they rest on."""
+    """One column per load, then what they rest on."""
     first = answers[0]
-    table = Table(title=f"{first.study}: {first.target}", title_justify="left")
-    for heading in ("load", "run", "speed-up", "TPOT p50", "tok/s", "acceptance", "$ per M tokens"):
-        table.add_column(heading, overflow="fold")
+    table = Table(title=f"{first.study}: {first.target}", title_justify="left", box=SIMPLE_HEAD)
+    table.add_column("baseline → recommended")
     for answer in answers:
-        table.add_row(*_row(answer))
+        table.add_column(str(answer.load), overflow="fold")
+    columns = [_column(answer) for answer in answers]
+    for heading in columns[0]:
+        table.add_row(heading, *(column[heading] for column in columns))
     return Group(table, *_notes(answers))
 
 
-def _row(answer: Recommendation) -> list[str]:
+def _column(answer: Recommendation) -> dict[str, str]:
     s, measured, base, cost = answer.speedup, answer.measured, answer.baseline, answer.cost
     on = answer.speculative_config is not None
-    return [
-        str(answer.load),
-        Setting.of(answer.speculative_config).label,
-        f"{s.value:.2f}x ({s.low:.2f}-{s.high:.2f})" if on else "1x",
-        f"{_number(base.tpot_ms_p50)} → {_number(measured.tpot_ms_p50)} ms",
-        f"{base.output_throughput_tok_s:.1f} → {measured.output_throughput_tok_s:.1f}",
-        _number(answer.acceptance_length, 2),
-        "-"
-        if cost is None
-        else f"{cost.baseline_usd_per_million_output_tokens:.4f} →"
-        f" {cost.usd_per_million_output_tokens:.4f}",
-    ]
+    dollars = "-"
+    if cost is not None:
+        before, after = (
+            cost.baseline_usd_per_million_output_tokens,
+            cost.usd_per_million_output_tokens,
+        )
+        dollars = f"{before:.4f} → {after:.4f}"
+    return {
+        "run": Setting.of(answer.speculative_config).label,
+        f"speed-up, {answer.objective}": f"{s.value:.2f}x ({s.low:.2f}-{s.high:.2f})"
+        if on
+        else "-",
+        "TPOT p50, ms": _change(base.tpot_ms_p50, measured.tpot_ms_p50),
+        "TTFT p95, ms": _change(base.ttft_ms_p95, measured.ttft_ms_p95),
+        "output, tok/s": _change(base.output_throughput_tok_s, measured.output_throughput_tok_s),
+        "acceptance length": _number(answer.acceptance_length, 2),
+        "$ per million output tokens": dollars,
+    }
+
+
+def _change(before: float | None, after: float | None) -> str:
+    return f"{_number(before)} → {_number(after)}"
 
 
 def _notes(answers: Sequence[Recommendation]) -> list[Text]:
     first = answers[0]
     runner = f", runner {first.engine.runner}" if first.engine.runner else ""
+    sure, pairs = f"{first.speedup.confidence:.0%} intervals", first.measured.rounds
     lines = [
-        (
-            f"objective {first.objective}, baseline → recommended; {first.speedup.confidence:.0%}"
-            f" intervals over {first.measured.rounds} pairs of rounds"
-        ),
-        (
-            f"measured {first.measured_at:%Y-%m-%d %H:%M} UTC on {first.hardware},"
-            f" {first.engine.name} {first.engine.version}{runner}"
-        ),
+        f"{sure} over {pairs} pairs of rounds; measured {first.measured_at:%Y-%m-%d %H:%M} UTC",
+        f"on {first.hardware}, {first.engine.name} {first.engine.version}{runner}",
     ]
     if first.cost is None:
         lines.append(NO_PRICE)
@@ -103,8 +111,14 @@ def _notes(answers: Sequence[Recommendation]) -> list[Text]:
             " off by more than the noise"
             for c in answer.considered
         ]
-    warnings = dict.fromkeys(text for answer in answers for text in answer.warnings)
-    lines += [f"warning: {text}" for text in warnings]
+    common = [text for text in first.warnings if all(text in a.warnings for a in answers)]
+    lines += [f"warning: {text}" for text in common]
+    lines += [
+        f"warning, {answer.load}: {text}"
+        for answer in answers
+        for text in answer.warnings
+        if text not in common
+    ]
     lines.append(f"start it: tuner export {first.study} --format sh -o serve.sh")
     return [Text(line) for line in lines]
 
