@@ -168,14 +168,19 @@ class Bench:
         )
         try:
             with engine as server:
-                start = replace(start, startup_s=server.startup_s, facts=server.facts)
+                start = replace(
+                    start,
+                    startup_s=server.startup_s,
+                    facts=server.facts,
+                    log_tail=log_tail(log_path),
+                )
                 run.store.update_engine_start(start)
                 run.observe(EngineReady(setting, server.startup_s, server.facts))
                 probe_request(server, run.prompts[0], run.spec.workload)
                 yield Arm(server, start)
         except EngineError as error:
-            tail = log_tail(log_path)
-            run.store.update_engine_start(replace(start, failure=error.failure, log_tail=tail))
+            start = replace(start, failure=error.failure, log_tail=log_tail(log_path))
+            run.store.update_engine_start(start)
             raise
 
     def _prompts(self, arm: Arm, load: Load, pair: int) -> list[Prompt]:
