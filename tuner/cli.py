@@ -145,7 +145,7 @@ def export(
         return
     path.write_text(text, encoding="utf-8")
     path.chmod(path.stat().st_mode | 0o111)
-    _say(f"wrote {path}: start the server with ./{path} (HOST and PORT can be set)")
+    _say(f"wrote {path}: start the server with {path.absolute()} (HOST and PORT can be set)")
 
 
 @app.command()
