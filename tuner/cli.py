@@ -20,7 +20,7 @@ from rich.console import Console, RenderableType
 from tuner import tables
 from tuner.errors import TunerError
 from tuner.settings import Settings
-from tuner.store import Store, is_empty, upgrade
+from tuner.store import Store, open_store, upgrade
 from tuner.store import check as check_schema
 
 app = typer.Typer(
@@ -76,12 +76,14 @@ def optimize(
     where it stopped. Try `tuner optimize quickstart`.
     """
     from studies.loop import optimize as run  # noqa: PLC0415 - Optuna takes a second to import
+    from studies.projection import make_optuna_tables  # noqa: PLC0415
     from studies.sources import find_study  # noqa: PLC0415
     from tuner.display import progress  # noqa: PLC0415
 
     settings = _settings(storage)
     spec = find_study(study, settings)
-    with _open(settings, create=True) as store, progress(Console(stderr=True), spec) as observe:
+    opened = open_store(settings.storage_url, settings.data_dir, also=make_optuna_tables)
+    with opened as store, progress(Console(stderr=True), spec) as observe:
         try:
             answers = run(spec, store, settings, observe)
         except KeyboardInterrupt:
@@ -187,7 +189,11 @@ def serve(
 @db.command("upgrade")
 def db_upgrade(storage: StorageOption = None) -> None:
     """Create the database's tables, or bring them to this version's schema."""
-    _say(f"the schema is at revision {_upgrade(_settings(storage))}")
+    from studies.projection import make_optuna_tables  # noqa: PLC0415
+
+    url = _settings(storage).storage_url
+    upgrade(url, also=make_optuna_tables)
+    _say(f"the schema is at revision {check_schema(url)}")
 
 
 @db.command("check")
@@ -216,17 +222,7 @@ def _settings(storage: str | None) -> Settings:
     return settings.model_copy(update={"storage": storage}) if storage else settings
 
 
-def _upgrade(settings: Settings) -> str:
-    from studies.projection import make_optuna_tables  # noqa: PLC0415
-
-    upgrade(settings.storage_url, also=make_optuna_tables)
-    return check_schema(settings.storage_url)
-
-
-def _open(settings: Settings, *, create: bool = False) -> Store:
-    """The store; ``create`` makes the tables of a database that has none yet."""
-    if create and is_empty(settings.storage_url):
-        _upgrade(settings)
+def _open(settings: Settings) -> Store:
     return Store.open(settings.storage_url, settings.data_dir)
 
 
