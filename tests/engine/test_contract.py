@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import httpx
 import pytest
 
@@ -122,12 +124,20 @@ def test_speculation_is_counted_consistently(speculating: Server) -> None:
 
 
 def test_min_p_is_refused_with_speculation(speculating: Server) -> None:
-    body = {"model": speculating.model, "prompt": "A", "max_tokens": 2, "min_p": 0.1}
-    response = post(speculating.base_url, "/v1/completions", body)
+    response = post(speculating.base_url, "/v1/completions", _min_p(speculating, temperature=0.8))
     assert response.status_code == 400
     assert "min_p" in response.json()["error"]["message"]
 
 
+def test_min_p_is_dropped_where_nothing_is_drawn(speculating: Server) -> None:
+    response = post(speculating.base_url, "/v1/completions", _min_p(speculating, temperature=0))
+    assert response.status_code == 200
+
+
 def test_min_p_is_taken_without(off: Server) -> None:
-    body = {"model": off.model, "prompt": "A", "max_tokens": 2, "min_p": 0.1}
-    assert post(off.base_url, "/v1/completions", body).status_code == 200
+    assert post(off.base_url, "/v1/completions", _min_p(off, temperature=0.8)).status_code == 200
+
+
+def _min_p(server: Server, temperature: float) -> dict[str, Any]:
+    asked = {"model": server.model, "prompt": "A", "max_tokens": 2}
+    return {**asked, "min_p": 0.1, "temperature": temperature}

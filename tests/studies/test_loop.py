@@ -140,7 +140,9 @@ def test_when_every_candidate_fails_the_answer_is_off_with_the_reasons(
     fake_study, opened, settings, events
 ):
     """Sampling that vLLM refuses while it speculates fails every candidate (vllm#42744)."""
-    spec = fake_study(workload={"output_tokens": 8, "requests": 2, "sampling": {"min_p": 0.1}})
+    spec = fake_study(
+        workload={"output_tokens": 8, "requests": 2, "sampling": {"temperature": 1, "min_p": 0.1}}
+    )
     for answer in optimize(spec, opened, settings, events.append):
         assert answer.speculative_config is None
         assert answer.confirmed

@@ -125,7 +125,7 @@ class Answers:
         if body.get("model") != self._model:
             message = f"The model `{body.get('model')}` does not exist."
             return _error(404, "NotFoundError", message)
-        if self._config and (body.get("min_p") or body.get("logit_bias")):
+        if self._config and (_min_p(body) or body.get("logit_bias")):
             return _error(400, "BadRequestError", MIN_P_REFUSED)
         return None
 
@@ -170,6 +170,11 @@ class Answers:
             "created": int(time.time()),
             "model": self._model,
         }
+
+
+def _min_p(body: Body) -> float:
+    """At temperature 0 nothing is drawn, and vLLM drops it."""
+    return float(body.get("min_p") or 0) if body.get("temperature", 1) else 0.0
 
 
 async def _send(response: web.StreamResponse, event: Body) -> None:

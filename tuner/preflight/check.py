@@ -42,7 +42,8 @@ def check_study(spec: StudySpec) -> Report:
         load_prompts(spec.workload)
     except SpecError as error:
         problems += error.lines()
-    if spec.workload.sampling.min_p:
+    sampling = spec.workload.sampling
+    if sampling.min_p and sampling.temperature > 0:
         warnings.append(
             "workload.sampling.min_p: vLLM rejects min_p while it speculates, so every candidate"
             " will fail its first request; remove it to compare"
