@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from tuner.records import Recommendation, Setting
+from tuner.answers import Recommendation
+from tuner.records import Setting
 
 
 def best(answers: Iterable[Recommendation]) -> list[Recommendation]:

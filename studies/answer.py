@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 
 from studies.ledger import Outcome
 from studies.run import Run
+from tuner.answers import Recommendation
 from tuner.errors import NothingMeasuredError
 from tuner.recommend import Arm, Challenger, Findings, recommend
-from tuner.records import OFF, Comparison, Measurement, Purpose, Recommendation, Setting
+from tuner.records import OFF, Comparison, Measurement, Purpose, Setting
 from tuner.spec import Load
 
 

@@ -5,16 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from tuner.answers import Recommendation
 from tuner.errors import Failure
-from tuner.records import (
-    Comparison,
-    Measurement,
-    Purpose,
-    Recommendation,
-    Setting,
-    Stage,
-    StartedFacts,
-)
+from tuner.records import Comparison, Measurement, Purpose, Setting, Stage, StartedFacts
 from tuner.spec import Load
 
 

@@ -18,6 +18,7 @@ from studies.ledger import Ledger
 from studies.run import Run
 from studies.space import enumerate_settings
 from tuner import demo
+from tuner.answers import Recommendation
 from tuner.engine.command import engine_command
 from tuner.engine.host import host_facts
 from tuner.engine.probe import probe
@@ -25,7 +26,7 @@ from tuner.engine.reap import reap
 from tuner.errors import PreflightError
 from tuner.load.prompts import load_prompts, workload_sha256
 from tuner.preflight import Report, check_engine, check_study, target_digest
-from tuner.records import OFF, Context, Purpose, Recommendation, Stage
+from tuner.records import OFF, Context, Purpose, Stage
 from tuner.settings import Settings
 from tuner.spec import Load, StudySpec
 from tuner.store import Store

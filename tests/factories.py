@@ -7,25 +7,20 @@ from datetime import UTC, datetime
 from itertools import count
 from typing import Any
 
+from tuner.answers import EngineName, Evidence, Measured, Recommendation, Speedup, WorkloadName
 from tuner.records import (
     OFF,
     Comparison,
     Context,
     Counters,
     EngineFacts,
-    EngineName,
     EngineStart,
-    Evidence,
     Figures,
     HostFacts,
-    Measured,
     Measurement,
     Purpose,
-    Recommendation,
     Setting,
-    Speedup,
     StartedFacts,
-    WorkloadName,
 )
 from tuner.spec import Load, StudySpec
 from tuner.store import Store

@@ -1,7 +1,7 @@
 import pytest
 
+from tuner.answers import Measured
 from tuner.cost import cost
-from tuner.records import Measured
 from tuner.spec import Price
 
 

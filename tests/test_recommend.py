@@ -12,17 +12,9 @@ from tests.factories import (
     measurement,
     study_spec,
 )
+from tuner.answers import Recommendation
 from tuner.recommend import Arm, Challenger, Findings, recommend
-from tuner.records import (
-    OFF,
-    Comparison,
-    Counters,
-    EngineFacts,
-    HostFacts,
-    Purpose,
-    Recommendation,
-    Setting,
-)
+from tuner.records import OFF, Comparison, Counters, EngineFacts, HostFacts, Purpose, Setting
 from tuner.spec import Load
 
 LOAD = Load(concurrency=4)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tuner.records import Cost, Measured
+from tuner.answers import Cost, Measured
 from tuner.spec import Price
 
 SECONDS_PER_HOUR = 3600

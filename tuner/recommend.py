@@ -7,24 +7,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from tuner.cost import cost
-from tuner.measure.figures import acceptance, decoding
-from tuner.preflight.check import CPU_SAMPLING
-from tuner.records import (
-    Comparison,
+from tuner.answers import (
     Considered,
-    Context,
-    Counters,
     EngineName,
-    EngineStart,
     Evidence,
     Measured,
-    Measurement,
     Recommendation,
-    Setting,
     Speedup,
     WorkloadName,
 )
+from tuner.cost import cost
+from tuner.measure.figures import acceptance, decoding
+from tuner.preflight.check import CPU_SAMPLING
+from tuner.records import Comparison, Context, Counters, EngineStart, Measurement, Setting
 from tuner.spec import Load, StudySpec
 
 EVEN = Speedup(value=1.0, low=1.0, high=1.0, confidence=0.95)

@@ -11,10 +11,11 @@ from rich.table import Table
 from rich.text import Text
 
 from studies.trials import Trial
+from tuner.answers import Recommendation, Recommendations
 from tuner.display import ratio
 from tuner.errors import NotFoundError
 from tuner.preflight import Report
-from tuner.records import Recommendation, Recommendations, Setting, Stage, StudyRecord
+from tuner.records import Setting, Stage, StudyRecord
 from tuner.store import Store
 
 NO_PRICE = "no price, so no dollars: add `price: {usd_per_hour: ..., devices: ...}` to the study"

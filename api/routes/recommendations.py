@@ -9,8 +9,8 @@ from fastapi import APIRouter, Query
 from api.best import best
 from api.deps import OpenStore
 from api.problems import problem_responses
+from tuner.answers import Recommendations
 from tuner.errors import NotFoundError
-from tuner.records import Recommendations
 from tuner.store import Store
 
 router = APIRouter(

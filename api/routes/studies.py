@@ -10,9 +10,10 @@ from fastapi.responses import PlainTextResponse
 from api.deps import OpenStore, StudyName
 from api.problems import problem_responses
 from api.schemas import Studies, StudySummary
+from tuner.answers import Recommendation, Recommendations
 from tuner.errors import NotFoundError
 from tuner.export import FORMATS
-from tuner.records import Recommendation, Recommendations, Stage, StudyRecord
+from tuner.records import Stage, StudyRecord
 from tuner.store import Store
 
 router = APIRouter(prefix="/v1/studies", tags=["studies"])

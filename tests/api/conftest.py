@@ -5,16 +5,16 @@ import httpx
 import pytest
 
 from api.app import create_app
-from tuner.records import (
+from tuner.answers import (
     Cost,
     EngineName,
     Evidence,
     Measured,
     Recommendation,
     Speedup,
-    Stage,
     WorkloadName,
 )
+from tuner.records import Stage
 from tuner.spec import Load, StudySpec
 
 MEASURED = Measured(

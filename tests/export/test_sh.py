@@ -7,10 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tuner.errors import UsageError
-from tuner.export import export
-from tuner.export.sh import shell_script
-from tuner.records import (
+from tuner.answers import (
     Considered,
     EngineName,
     Evidence,
@@ -19,6 +16,9 @@ from tuner.records import (
     Speedup,
     WorkloadName,
 )
+from tuner.errors import UsageError
+from tuner.export import export
+from tuner.export.sh import shell_script
 from tuner.spec import Load
 
 CONFIG = {"method": "ngram", "num_speculative_tokens": 4}

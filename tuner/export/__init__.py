@@ -3,9 +3,9 @@
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
+from tuner.answers import Recommendation
 from tuner.errors import UsageError
 from tuner.export.sh import shell_script
-from tuner.records import Recommendation
 
 FORMATS: Mapping[str, Callable[[Recommendation], str]] = MappingProxyType({"sh": shell_script})
 

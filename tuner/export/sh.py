@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import shlex
 
-from tuner.records import Recommendation, Setting, Speedup
+from tuner.answers import Recommendation, Speedup
+from tuner.records import Setting
 
 
 def shell_script(answer: Recommendation) -> str:

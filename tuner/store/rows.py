@@ -10,6 +10,7 @@ from typing import Any
 from pydantic import TypeAdapter
 from sqlalchemy import RowMapping
 
+from tuner.answers import Recommendation
 from tuner.errors import Failure, FailureKind, StorageError
 from tuner.records import (
     Comparison,
@@ -19,7 +20,6 @@ from tuner.records import (
     Figures,
     Measurement,
     Purpose,
-    Recommendation,
     Setting,
     SettingFailure,
     Stage,

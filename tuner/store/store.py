@@ -10,6 +10,7 @@ from typing import Any, Self
 
 from sqlalchemy import Engine, Select, delete, insert, select, update
 
+from tuner.answers import Recommendation
 from tuner.errors import NotFoundError, StorageError, UsageError
 from tuner.records import (
     Comparison,
@@ -17,7 +18,6 @@ from tuner.records import (
     EngineStart,
     Measurement,
     Purpose,
-    Recommendation,
     RequestSample,
     Round,
     Setting,

@@ -1,4 +1,4 @@
-from tuner.records import Recommendations
+from tuner.answers import Recommendations
 
 
 def test_the_best_answer_over_a_targets_studies(add_study, answer, get):

@@ -1,7 +1,8 @@
 import pytest
 
+from tuner.answers import Recommendations
 from tuner.export import FORMATS
-from tuner.records import Recommendations, Stage
+from tuner.records import Stage
 
 
 def test_a_fresh_store_has_no_studies(get):
