@@ -175,7 +175,14 @@ class EngineStart:
 
 @dataclass(frozen=True)
 class RequestSample:
-    """One request as the client saw it. ``started_s`` counts from the round's start."""
+    """One request as the client saw it. ``started_s`` counts from the round's start.
+
+    ``chunk_ms`` are the arrivals of the chunks that carried tokens, counted from when the request
+    was sent; ``chunk_tokens`` says how many each carried, empty where the server returned no token
+    ids. ``accepted_per_step`` and ``drafted_per_step`` are the server's own account of this
+    request, one number per verify step, None where it gave none. A request that is not ``counted``
+    kept the load up before or after those that are; the last of them were cut off.
+    """
 
     prompt_id: str
     kind: str
@@ -187,6 +194,13 @@ class RequestSample:
     finish_reason: str | None = None
     text: str = ""
     error: str | None = None
+    counted: bool = True
+    chunk_ms: tuple[float, ...] = ()
+    chunk_tokens: tuple[int, ...] = ()
+    prompt_token_ids: tuple[int, ...] = ()
+    token_ids: tuple[int, ...] = ()
+    accepted_per_step: tuple[int, ...] | None = None
+    drafted_per_step: tuple[int, ...] | None = None
 
     @property
     def tpot_ms(self) -> float | None:
@@ -199,11 +213,30 @@ class RequestSample:
 
 @dataclass(frozen=True)
 class Round:
-    """One pass of the workload at one load: its requests and how long the whole took."""
+    """One pass of the workload at one load, in the order the requests were sent.
+
+    Everything about a round follows from its samples.
+    """
 
     load: Load
     samples: tuple[RequestSample, ...]
-    duration_s: float
+
+    @property
+    def counted(self) -> tuple[RequestSample, ...]:
+        """The requests that were sent while the load was at its level."""
+        return tuple(sample for sample in self.samples if sample.counted)
+
+    @property
+    def window_s(self) -> tuple[float, float]:
+        """From when the first counted request was sent to the last token of any of them.
+
+        (0, 0) where none was answered.
+        """
+        answered = [s for s in self.counted if s.e2e_ms is not None]
+        if not answered:
+            return 0.0, 0.0
+        end = max(s.started_s + (s.e2e_ms or 0.0) / 1000 for s in answered)
+        return min(s.started_s for s in self.counted), end
 
 
 @dataclass(frozen=True)
@@ -219,11 +252,19 @@ class Counters:
     prefix_cache_queries: int = 0
     prefix_cache_hits: int = 0
     preemptions: int = 0
+    queued_requests: int = 0
+    queue_time_s: float = 0.0
 
 
 @dataclass(frozen=True)
 class Figures:
-    """What a round comes to. None, never 0 or NaN, where there was nothing to divide by."""
+    """What a round comes to. None, never 0 or NaN, where there was nothing to divide by.
+
+    Latencies are of the counted requests; ``output_tokens`` and throughput are of every token that
+    arrived between the first counted request and the end of the last (``duration_s``).
+    ``looping_share`` is the share of counted output tokens that only repeat what stands before
+    them. ``max_send_lag_ms`` is by how much the client was late at worst (open loop).
+    """
 
     requests: int
     duration_s: float
@@ -239,6 +280,12 @@ class Figures:
     acceptance_at_position: tuple[float, ...] | None
     tokens_per_decode_step: float | None
     draft_coverage: float | None
+    prefix_cache_hit_share: float | None = None
+    preemptions: int = 0
+    queue_ms_mean: float | None = None
+    looping_share: float | None = None
+    mean_output_tokens: float | None = None
+    max_send_lag_ms: float | None = None
 
 
 @dataclass(frozen=True)
@@ -246,7 +293,11 @@ class Measurement:
     """A round's figures and counters, where they came from, and where its samples lie.
 
     ``order`` is 0 for the arm of a pair that was measured first; ``beside`` is the id of the pair's
-    other measurement, None for a round measured alone.
+    other measurement, None for a round measured alone. Where starts alternate, a pair's baseline
+    was measured before the candidate and again after it: ``again`` is the id of the second round.
+    ``plan_sha256`` is over what was sent: load, prompts and arrivals. ``requests_before`` had been
+    answered by this engine start before the round, ``repeated_prompts`` of the round's own prompts
+    among them: methods that remember answers (suffix) draft from that history.
     """
 
     id: str
@@ -265,6 +316,47 @@ class Measurement:
     warnings: tuple[str, ...] = ()
     samples_path: str = ""
     samples_sha256: str = ""
+    again: str | None = None
+    plan_sha256: str = ""
+    requests_before: int = 0
+    repeated_prompts: int = 0
+
+
+@dataclass(frozen=True)
+class ScoredText:
+    """One answer, teacher-forced through the baseline engine.
+
+    ``off_target`` of its ``tokens`` were neither what the target would have said nor near it;
+    ``mean_logprob`` is the mean log-probability (nats) of its tokens under the target.
+    """
+
+    measurement: str
+    request: int
+    tokens: int
+    off_target: int
+    mean_logprob: float
+
+
+@dataclass(frozen=True)
+class Sameness:
+    """Answers of both arms under the target, and whether the candidate's are clearly worse.
+
+    ``reason`` says in a sentence what was compared and what came of it.
+    """
+
+    baseline: tuple[ScoredText, ...]
+    candidate: tuple[ScoredText, ...]
+    worse: bool
+    reason: str
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A value with its 95 % interval; ``low`` and ``high`` are None where it can't be told."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
 
 
 @dataclass(frozen=True)
@@ -273,6 +365,7 @@ class Comparison:
 
     ``log_ratio`` is positive where the setting is better, whatever the objective's direction.
     ``low`` and ``high`` are logs too. ``pairs`` names the measurements, (baseline, candidate) each.
+    ``stopped_because`` is ``decided``, ``precise`` or ``limit``.
     """
 
     setting: Setting
@@ -284,6 +377,7 @@ class Comparison:
     confidence: float
     pairs: tuple[tuple[str, str], ...]
     stopped_because: str
+    sameness: Sameness | None = None
 
 
 @dataclass(frozen=True)

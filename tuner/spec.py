@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -22,6 +22,7 @@ from pydantic import (
     ValidationInfo,
     ValidatorFunctionWrapHandler,
     field_validator,
+    model_validator,
 )
 
 MAX_K = 128
@@ -286,18 +287,53 @@ class Workload(Part):
     name: str = "builtin"
     path: Path | None = None
     output_tokens: Whole = Field(default=128, ge=2)
+    """The most tokens of an answer, where a prompt of the file does not set its own number."""
     requests: Whole = Field(default=16, ge=1)
-    """Requests of one round; never fewer than the load's concurrency."""
+    """Requests that count in one round; never fewer than the load's concurrency."""
     sampling: Sampling = Sampling()
+    ignore_eos: Annotated[bool, Strict()] = False
+    """Go on past an answer's natural end. Text that loops there flatters ngram and suffix."""
+    shared_prefixes: Annotated[bool, Strict()] = False
+    """Whether the prompts' beginnings may be found in the prefix cache, as in the real traffic."""
 
 
 class Load(Part):
-    """A closed loop: so many requests in flight at any time."""
+    """Closed loop: so many requests in flight at any time. Open loop: requests at a rate.
 
-    concurrency: Whole = Field(ge=1, examples=["4"])
+    A rate is in requests per second (Poisson arrivals), or ``recorded``: as the workload's own
+    timestamps say.
+    """
+
+    concurrency: Whole | None = Field(default=None, ge=1, examples=["4"])
+    request_rate: Annotated[float, Strict(), Field(gt=0)] | Literal["recorded"] | None = Field(
+        default=None, examples=["2.5"]
+    )
+
+    @model_validator(mode="after")
+    def _one_of_two(self) -> Self:
+        if (self.concurrency is None) == (self.request_rate is None):
+            raise ValueError("give concurrency (closed loop) or request_rate (open loop), one")
+        return self
+
+    @classmethod
+    def of(cls, key: str) -> Self:
+        """The load of a ``key``."""
+        name, _, value = key.partition("=")
+        return cls.model_validate({name: value if value == "recorded" else json.loads(value)})
+
+    @property
+    def key(self) -> str:
+        """``concurrency=4``, ``request_rate=2.5`` or ``request_rate=recorded``."""
+        if self.concurrency is not None:
+            return f"concurrency={self.concurrency}"
+        return f"request_rate={self.request_rate}"
 
     def __str__(self) -> str:
-        return f"concurrency {self.concurrency}"
+        if self.concurrency is not None:
+            return f"concurrency {self.concurrency}"
+        if self.request_rate == "recorded":
+            return "recorded arrivals"
+        return f"{self.request_rate:g} requests/s"
 
 
 class Price(Part):

@@ -95,3 +95,31 @@ def test_downgrade_leaves_optuna_alone(with_optuna):
         names = set(inspect(config.attributes["connection"]).get_table_names())
     assert {name for name in names if name.startswith(PREFIX)} == {VERSION_TABLE}
     assert {"studies", "trials", "alembic_version"} <= names
+
+
+def test_a_concurrency_becomes_a_load_and_back(with_optuna):
+    """What the first schema stored is still there under the second, and the other way round."""
+    old = {
+        "study": "chat",
+        "target": "/models/target",
+        "objective": "tpot_p50",
+        "confirmed": True,
+        "speedup_value": 1.2,
+        "body": "{}",
+        "created_at": "2026-05-01 12:00:00+00",
+    }
+    study = (
+        "INSERT INTO tuner_studies (name, spec, stage, spent_s, created_at, updated_at) VALUES"
+        " ('chat', '{}', 'done', 0, '2026-05-01 12:00:00+00', '2026-05-01 12:00:00+00')"
+    )
+    columns = ", ".join((*old, "concurrency"))
+    values = ", ".join(repr(value) for value in (*old.values(), 16))
+    with _alembic(with_optuna) as config:
+        command.downgrade(config, "0001")
+        run = config.attributes["connection"].exec_driver_sql
+        run(study)
+        run(f"INSERT INTO tuner_recommendations ({columns}) VALUES ({values})")
+        command.upgrade(config, "head")
+        assert run("SELECT load FROM tuner_recommendations").scalars().all() == ["concurrency=16"]
+        command.downgrade(config, "0001")
+        assert run("SELECT concurrency FROM tuner_recommendations").scalars().all() == [16]

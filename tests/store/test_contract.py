@@ -326,10 +326,13 @@ def test_time_without_a_zone_is_refused(store):
 @over_one_store
 @given(data=st.data())
 def test_samples_read_back_exactly(store, data):
-    numbers = {
-        name: st.none() | sound_float
-        for name in ("ttft_ms", "e2e_ms", "prompt_tokens", "completion_tokens")
+    numbers = {name: st.none() | sound_float for name in ("ttft_ms", "e2e_ms")}
+    counts = st.lists(st.integers(0, 2**40), max_size=3).map(tuple)
+    numbers |= {
+        name: st.none() | st.integers(0, 2**40) for name in ("prompt_tokens", "completion_tokens")
     }
+    numbers |= {name: counts for name in ("chunk_tokens", "token_ids", "prompt_token_ids")}
+    numbers |= {name: st.none() | counts for name in ("accepted_per_step", "drafted_per_step")}
     sample = st.builds(
         RequestSample,
         prompt_id=odd_text,
@@ -337,10 +340,12 @@ def test_samples_read_back_exactly(store, data):
         started_s=sound_float,
         text=odd_text,
         error=st.none() | odd_text,
+        counted=st.booleans(),
+        chunk_ms=st.lists(sound_float, max_size=3).map(tuple),
         **numbers,
     )
     samples = data.draw(st.lists(sample, max_size=3).map(tuple))
-    path, _ = store.save_samples("m1", Round(Load(concurrency=1), samples, 1.0))
+    path, _ = store.save_samples("m1", Round(Load(concurrency=1), samples))
     assert store.load_samples(path) == list(samples)
 
 

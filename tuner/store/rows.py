@@ -20,6 +20,7 @@ from tuner.records import (
     Figures,
     Measurement,
     Purpose,
+    Sameness,
     Setting,
     SettingFailure,
     Stage,
@@ -38,6 +39,7 @@ _contexts = TypeAdapter(Context)
 _figures = TypeAdapter(Figures)
 _counters = TypeAdapter(Counters)
 _facts = TypeAdapter(StartedFacts)
+_sameness = TypeAdapter(Sameness | None)
 
 
 def spec_row(spec: StudySpec) -> Row:
@@ -126,17 +128,21 @@ def measurement_row(measurement: Measurement) -> Row:
         "context": measurement.context,
         "engine_start": measurement.engine_start,
         "setting": measurement.setting.key,
-        "concurrency": measurement.load.concurrency,
+        "load": measurement.load.key,
         "purpose": measurement.purpose.value,
         "pair": measurement.pair,
         "order": measurement.order,
         "beside": measurement.beside,
+        "again": measurement.again,
         **{name: figures.pop(name) for name in SEARCHED_FIGURES},
         "other_figures": figures,
         "counters": asdict(measurement.counters),
         "warnings": list(measurement.warnings),
         "samples_path": measurement.samples_path,
         "samples_sha256": measurement.samples_sha256,
+        "plan_sha256": measurement.plan_sha256,
+        "requests_before": measurement.requests_before,
+        "repeated_prompts": measurement.repeated_prompts,
         "measured_at": measurement.measured_at,
     }
 
@@ -149,7 +155,7 @@ def measurement_of(row: RowMapping) -> Measurement:
         context=row["context"],
         engine_start=row["engine_start"],
         setting=Setting(row["config"]),
-        load=Load(concurrency=row["concurrency"]),
+        load=Load.of(row["load"]),
         purpose=Purpose(row["purpose"]),
         pair=row["pair"],
         order=row["order"],
@@ -160,6 +166,10 @@ def measurement_of(row: RowMapping) -> Measurement:
         warnings=tuple(row["warnings"]),
         samples_path=row["samples_path"],
         samples_sha256=row["samples_sha256"],
+        again=row["again"],
+        plan_sha256=row["plan_sha256"],
+        requests_before=row["requests_before"],
+        repeated_prompts=row["repeated_prompts"],
     )
 
 
@@ -167,7 +177,7 @@ def comparison_row(study: str, comparison: Comparison) -> Row:
     row = {
         "study": study,
         "setting": comparison.setting.key,
-        "concurrency": comparison.load.concurrency,
+        "load": comparison.load.key,
         "purpose": comparison.purpose.value,
         "log_ratio": comparison.log_ratio,
         "low": comparison.low,
@@ -175,6 +185,7 @@ def comparison_row(study: str, comparison: Comparison) -> Row:
         "confidence": comparison.confidence,
         "pairs": [list(pair) for pair in comparison.pairs],
         "stopped_because": comparison.stopped_because,
+        "sameness": None if comparison.sameness is None else asdict(comparison.sameness),
     }
     require_finite(f"comparison of {comparison.setting.label} at {comparison.load}", row)
     return row
@@ -183,7 +194,7 @@ def comparison_row(study: str, comparison: Comparison) -> Row:
 def comparison_of(row: RowMapping) -> Comparison:
     return Comparison(
         setting=Setting(row["config"]),
-        load=Load(concurrency=row["concurrency"]),
+        load=Load.of(row["load"]),
         purpose=Purpose(row["purpose"]),
         log_ratio=row["log_ratio"],
         low=row["low"],
@@ -191,6 +202,7 @@ def comparison_of(row: RowMapping) -> Comparison:
         confidence=row["confidence"],
         pairs=tuple((baseline, candidate) for baseline, candidate in row["pairs"]),
         stopped_because=row["stopped_because"],
+        sameness=_sameness.validate_python(row["sameness"]),
     )
 
 
@@ -222,7 +234,7 @@ def recommendation_row(study: str, answer: Recommendation, now: datetime) -> Row
     return {
         "study": study,
         "target": answer.target,
-        "concurrency": answer.load.concurrency,
+        "load": answer.load.key,
         "objective": answer.objective,
         "confirmed": answer.confirmed,
         "speedup_value": answer.speedup.value,

@@ -12,11 +12,15 @@ from dataclasses import asdict
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 
+from pydantic import TypeAdapter
+
 from tuner.errors import StorageError
 from tuner.records import RequestSample
 from tuner.store.sound import require_sound
 
 FOLDER = "samples"
+
+_SAMPLE = TypeAdapter(RequestSample)
 
 
 def write_samples(
@@ -43,8 +47,8 @@ def read_samples(data_dir: Path, path: str) -> list[RequestSample]:
     """The samples in a file of ``write_samples``. ``StorageError`` where it is gone or broken."""
     try:
         with gzip.open(data_dir / path, "rt", encoding="utf-8") as lines:
-            return [RequestSample(**json.loads(line)) for line in lines]
-    except (OSError, EOFError, zlib.error, ValueError, TypeError) as error:
+            return [_SAMPLE.validate_python(json.loads(line)) for line in lines]
+    except (OSError, EOFError, zlib.error, ValueError) as error:
         raise StorageError(f"samples {path} in {data_dir}: {error}") from error
 
 

@@ -202,7 +202,7 @@ class Store:
         if setting is not None:
             query = query.where(columns.setting == setting.key)
         if load is not None:
-            query = query.where(columns.concurrency == load.concurrency)
+            query = query.where(columns.load == load.key)
         if purpose is not None:
             query = query.where(columns.purpose == purpose)
         query = query.order_by(columns.measured_at, columns.pair, columns.order, columns.id)
@@ -236,7 +236,7 @@ class Store:
                     delete(comparisons).where(
                         comparisons.c.study == study,
                         comparisons.c.setting == row["setting"],
-                        comparisons.c.concurrency == row["concurrency"],
+                        comparisons.c.load == row["load"],
                         comparisons.c.purpose == row["purpose"],
                     )
                 )
@@ -254,20 +254,20 @@ class Store:
         now = datetime.now(UTC)
         new_rows = [rows.recommendation_row(study, answer, now) for answer in answers]
         columns = recommendations.c
-        current = select(columns.id, columns.concurrency).where(
+        current = select(columns.id, columns.load).where(
             columns.study == study, columns.superseded_by.is_(None)
         )
         with writing(self._engine) as connection:
             find_study(connection, study, lock=True)
             former = connection.execute(current).all()
             ids = {
-                row["concurrency"]: connection.scalar(
+                row["load"]: connection.scalar(
                     insert(recommendations).values(row).returning(columns.id)
                 )
                 for row in new_rows
             }
-            for id_, concurrency in former if ids else ():
-                successor = ids.get(concurrency, next(iter(ids.values())))
+            for id_, load in former if ids else ():
+                successor = ids.get(load, next(iter(ids.values())))
                 connection.execute(
                     update(recommendations).where(columns.id == id_).values(superseded_by=successor)
                 )

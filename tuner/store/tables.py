@@ -85,6 +85,7 @@ engine_starts = Table(
 )
 
 _BESIDE = ForeignKey("tuner_measurements.id", deferrable=True, initially="DEFERRED")
+_AGAIN = ForeignKey("tuner_measurements.id", deferrable=True, initially="DEFERRED")
 
 measurements = Table(
     "tuner_measurements",
@@ -94,12 +95,13 @@ measurements = Table(
     Column("context", ForeignKey("tuner_contexts.digest"), nullable=False),
     Column("engine_start", ForeignKey("tuner_engine_starts.id"), nullable=False),
     Column("setting", ForeignKey("tuner_settings.key"), nullable=False),
-    Column("concurrency", Integer, nullable=False),
+    Column("load", String(64), nullable=False),
     Column("purpose", String(16), nullable=False),
     Column("pair", Integer, nullable=False),
     Column("order", Integer, nullable=False),
     # Checked at commit, where each half of a pair must find the other, which has no third.
     Column("beside", _BESIDE, unique=True),
+    Column("again", _AGAIN),
     Column("tpot_ms_p50", Double),
     Column("e2e_ms_p95", Double),
     Column("output_throughput_tok_s", Double, nullable=False),
@@ -109,6 +111,9 @@ measurements = Table(
     Column("warnings", JsonBody, nullable=False),
     Column("samples_path", AnyText, nullable=False),
     Column("samples_sha256", String(64), nullable=False),
+    Column("plan_sha256", String(64), nullable=False),
+    Column("requests_before", Integer, nullable=False),
+    Column("repeated_prompts", Integer, nullable=False),
     Column("measured_at", UtcTime, nullable=False),
     Index(None, "context", "setting"),
 )
@@ -119,7 +124,7 @@ comparisons = Table(
     Column("id", Integer, primary_key=True),
     Column("study", ForeignKey("tuner_studies.name"), nullable=False),
     Column("setting", ForeignKey("tuner_settings.key"), nullable=False),
-    Column("concurrency", Integer, nullable=False),
+    Column("load", String(64), nullable=False),
     Column("purpose", String(16), nullable=False),
     Column("log_ratio", Double, nullable=False),
     Column("low", Double),
@@ -127,7 +132,8 @@ comparisons = Table(
     Column("confidence", Double, nullable=False),
     Column("pairs", JsonBody, nullable=False),
     Column("stopped_because", AnyText, nullable=False),
-    UniqueConstraint("study", "setting", "concurrency", "purpose"),
+    Column("sameness", JsonBody),
+    UniqueConstraint("study", "setting", "load", "purpose"),
 )
 
 failures = Table(
@@ -150,7 +156,7 @@ recommendations = Table(
     Column("id", Integer, primary_key=True),
     Column("study", ForeignKey("tuner_studies.name"), nullable=False, index=True),
     Column("target", AnyText, nullable=False, index=True),
-    Column("concurrency", Integer, nullable=False),
+    Column("load", String(64), nullable=False),
     Column("objective", String(64), nullable=False),
     Column("confirmed", Boolean, nullable=False),
     Column("speedup_value", Double, nullable=False, index=True),
