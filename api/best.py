@@ -15,10 +15,10 @@ def best(answers: Iterable[Recommendation]) -> list[Recommendation]:
     A tie goes to the simpler setting (off, then the smaller k), then to the newer measurement; an
     answer without a value comes last. Raises ValueError on an objective it doesn't know.
     """
-    found: dict[tuple[str, int], Recommendation] = {}
+    found: dict[tuple[str, str], Recommendation] = {}
     for answer in sorted(answers, key=_rank):
-        found.setdefault((answer.objective, answer.load.concurrency), answer)
-    return [found[key] for key in sorted(found)]
+        found.setdefault((answer.objective, answer.load.key), answer)
+    return sorted(found.values(), key=lambda answer: (answer.objective, *answer.load.place))
 
 
 def _rank(answer: Recommendation) -> tuple[float, int, float]:

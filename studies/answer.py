@@ -7,10 +7,14 @@ from collections.abc import Mapping, Sequence
 from studies.ledger import Outcome
 from studies.run import Run
 from tuner.answers import Recommendation
+from tuner.arms import Arm
 from tuner.errors import NothingMeasuredError
-from tuner.recommend import Arm, Challenger, Findings, recommend
+from tuner.recommend import Challenger, Findings, recommend
 from tuner.records import OFF, Comparison, Measurement, Purpose, Setting
 from tuner.spec import Load
+
+DISTURBED = "disturbed"
+"""Kind of the events that tell what else was at work on the machine."""
 
 
 def answers(
@@ -26,6 +30,11 @@ def answers(
         for setting, outcome in outcomes.items()
         if outcome.failure is not None
     ]
+    notes += [
+        f"when measuring began ({at:%Y-%m-%d %H:%M} UTC) {body['text']}"
+        for at, kind, body in run.store.events(run.spec.name)
+        if kind == DISTURBED
+    ]
     return [
         recommend(run.spec, target, run.context, _findings(run, load, by_load.get(load)), notes)
         for load in run.spec.loads
@@ -40,10 +49,11 @@ def _findings(run: Run, load: Load, comparison: Comparison | None) -> Findings:
             raise NothingMeasuredError(f"nothing was measured at {load}")
         return Findings(load, _arm(run, OFF, alone))
     by_id = {m.id: m for m in rounds}
-    baseline = _arm(run, OFF, [by_id[baseline] for baseline, _ in comparison.pairs])
-    measured = [by_id[candidate] for _, candidate in comparison.pairs]
-    challenger = Challenger(_arm(run, comparison.setting, measured), comparison)
-    return Findings(load, baseline, challenger)
+    candidates = [by_id[candidate] for _, candidate in comparison.pairs]
+    baselines = [by_id[baseline] for baseline, _ in comparison.pairs]
+    baselines += [by_id[m.again] for m in candidates if m.again]
+    challenger = Challenger(_arm(run, comparison.setting, candidates), comparison)
+    return Findings(load, _arm(run, OFF, baselines), challenger)
 
 
 def _arm(run: Run, setting: Setting, measurements: Sequence[Measurement]) -> Arm:
@@ -51,4 +61,5 @@ def _arm(run: Run, setting: Setting, measurements: Sequence[Measurement]) -> Arm
     studies = dict.fromkeys(m.study for m in measurements)
     starts = {start.id: start for name in studies for start in run.store.engine_starts(name)}
     used = dict.fromkeys(m.engine_start for m in measurements)
-    return Arm(setting, measurements, [starts[start] for start in used])
+    samples = [run.store.load_samples(m.samples_path) for m in measurements]
+    return Arm(setting, measurements, samples, [starts[start] for start in used])

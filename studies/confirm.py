@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
+from statistics import fmean
 
 from studies.bench import Bench, Wanted
 from studies.events import Confirmed, Failed
 from studies.explore import record_failure
 from studies.ledger import Outcome, Pair, missing_pairs
 from studies.run import Run
-from tuner.measure.statistics import pairs_needed, stein_interval
+from studies.same_text import same_text
+from tuner.measure.sequential import FIRST_PAIRS, MOST_PAIRS, Decision, decide
 from tuner.records import OFF, Comparison, Purpose, Setting
 from tuner.spec import Load
 
-CONFIDENCE = 0.95
-
-FIRST_PAIRS = 5
-"""Pairs of Stein's first stage: their variance alone says how many are needed in all."""
-
-MOST_PAIRS = 8
-"""Where a comparison stops at the latest, its interval then wider than asked."""
+IN_TURN_PAIRS = 3
+"""Pairs measured at once where starts alternate, so that two starts give more than one pair."""
 
 TIE = math.log(1.03)
 """Explored settings this close at a load are a tie: the smaller k goes on to be confirmed.
@@ -36,11 +34,11 @@ def confirm(run: Run, bench: Bench, outcomes: Mapping[Setting, Outcome]) -> list
         if not _measure(run, bench, setting, loads):
             continue
         for load in loads:
-            comparisons[load] = _comparison(run, setting, load)
+            comparisons[load] = _comparison(run, bench, setting, load)
+            run.store.save_comparisons(run.spec.name, [comparisons[load]])
             run.observe(Confirmed(comparisons[load]))
     if alone := _unmeasured(run, comparisons):
         bench.measure_baseline(alone, Purpose.CONFIRM)
-    run.store.save_comparisons(run.spec.name, list(comparisons.values()))
     return list(comparisons.values())
 
 
@@ -72,7 +70,7 @@ def _next_finalist(
 
 
 def _measure(run: Run, bench: Bench, setting: Setting, loads: list[Load]) -> bool:
-    """Measures both of Stein's stages; False, and the failure recorded, when the setting failed."""
+    """Measures until every load is settled; False, the failure recorded, when it failed."""
     failure = bench.measure_pairs(setting, partial(_missing, run, setting, loads))
     if failure is None:
         return True
@@ -82,38 +80,55 @@ def _measure(run: Run, bench: Bench, setting: Setting, loads: list[Load]) -> boo
 
 
 def _missing(run: Run, setting: Setting, loads: list[Load]) -> list[Wanted]:
-    """First each load's first pairs; once they are all there, as many more as they call for."""
+    """First each load's first pairs; then more of them until its comparison may stop."""
+    more = 1 if run.side_by_side else IN_TURN_PAIRS
     wanted = []
     for load in loads:
         have = run.ledger.pairs(setting, load, Purpose.CONFIRM)
-        count = FIRST_PAIRS if len(have) < FIRST_PAIRS else _total(run, have)
+        count = FIRST_PAIRS
+        if len(have) >= FIRST_PAIRS:
+            settled = _settled(run, have)[0].stopped_because is not None
+            count = 0 if settled else min(len(have) + more, MOST_PAIRS)
         wanted += [(load, pair) for pair in missing_pairs(have, count)]
     return wanted
 
 
-def _total(run: Run, have: list[Pair]) -> int:
-    first = [pair.log_ratio(run.spec.objective) for pair in have[:FIRST_PAIRS]]
-    return min(pairs_needed(first, run.spec.precision, CONFIDENCE), MOST_PAIRS)
+def _settled(run: Run, have: Sequence[Pair]) -> tuple[Decision, Sequence[Pair]]:
+    """The decision at the first look that may stop, else at the last, and the pairs it saw."""
+    for count in range(min(FIRST_PAIRS, len(have)), len(have) + 1):
+        seen = have[:count]
+        decision = _decision(run, seen)
+        if decision.stopped_because:
+            break
+    return decision, seen
 
 
-def _comparison(run: Run, setting: Setting, load: Load) -> Comparison:
-    have = run.ledger.pairs(setting, load, Purpose.CONFIRM)
-    used = have[: _total(run, have)]
-    mean, low, high = stein_interval(
-        [pair.log_ratio(run.spec.objective) for pair in used], FIRST_PAIRS, CONFIDENCE
+def _decision(run: Run, pairs: Sequence[Pair]) -> Decision:
+    objective = run.spec.objective
+    return decide(
+        [pair.log_ratio(objective) for pair in pairs],
+        run.spec.precision,
+        drift=fmean(pair.drift(objective) for pair in pairs) / 2,
     )
-    precise = (high - low) / 2 <= math.log1p(run.spec.precision)
-    return Comparison(
+
+
+def _comparison(run: Run, bench: Bench, setting: Setting, load: Load) -> Comparison:
+    decision, seen = _settled(run, run.ledger.pairs(setting, load, Purpose.CONFIRM))
+    found = Comparison(
         setting=setting,
         load=load,
         purpose=Purpose.CONFIRM,
-        log_ratio=mean,
-        low=low,
-        high=high,
-        confidence=CONFIDENCE,
-        pairs=tuple(pair.ids for pair in used),
-        stopped_because="precision" if precise else "limit",
+        log_ratio=decision.log_ratio,
+        low=decision.low,
+        high=decision.high,
+        confidence=decision.confidence,
+        pairs=tuple(pair.ids for pair in seen),
+        stopped_because=decision.stopped_because or "",
     )
+    for known in run.store.comparisons(run.spec.name, Purpose.CONFIRM):
+        if known.sameness and replace(known, sameness=None) == found:
+            return known  # its text was read in an earlier sitting
+    return replace(found, sameness=same_text(run, bench, setting, seen))
 
 
 def _unmeasured(run: Run, done: Mapping[Load, Comparison]) -> list[Load]:

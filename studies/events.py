@@ -53,6 +53,14 @@ class RoundMeasured:
 
 
 @dataclass(frozen=True)
+class Scoring:
+    """Answers at a load are read by the baseline engine: are they the target's own text?"""
+
+    setting: Setting
+    load: Load
+
+
+@dataclass(frozen=True)
 class Explored:
     """A setting's mean log speed-up by load; ``before`` says it was known from an earlier run."""
 
@@ -87,6 +95,7 @@ Event = (
     | EngineReady
     | RoundStarting
     | RoundMeasured
+    | Scoring
     | Explored
     | Failed
     | Confirmed

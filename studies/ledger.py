@@ -21,10 +21,14 @@ ATTEMPTS = 2
 
 @dataclass(frozen=True)
 class Pair:
-    """Two arms measured next to each other on the same prompts."""
+    """Two arms measured next to each other on the same prompts.
+
+    Where starts alternate, the baseline was measured before the candidate and ``again`` after it.
+    """
 
     baseline: Measurement
     candidate: Measurement
+    again: Measurement | None = None
 
     @property
     def number(self) -> int:
@@ -34,8 +38,22 @@ class Pair:
     def ids(self) -> tuple[str, str]:
         return self.baseline.id, self.candidate.id
 
+    @property
+    def baselines(self) -> tuple[Measurement, ...]:
+        return (self.baseline,) if self.again is None else (self.baseline, self.again)
+
     def log_ratio(self, objective: Objective) -> float:
-        return log_ratio(self.baseline.figures, self.candidate.figures, objective)
+        """Against the geometric mean of the baseline's rounds: a linear drift cancels."""
+        return fmean(
+            log_ratio(measured.figures, self.candidate.figures, objective)
+            for measured in self.baselines
+        )
+
+    def drift(self, objective: Objective) -> float:
+        """How far the baseline's own two rounds lie apart, as an absolute log ratio; 0 for one."""
+        if self.again is None:
+            return 0.0
+        return abs(log_ratio(self.baseline.figures, self.again.figures, objective))
 
 
 @dataclass(frozen=True)
@@ -73,7 +91,11 @@ class Ledger:
             context=self.context, setting=OFF, load=load, purpose=purpose
         )
         by_id = {m.id: m for m in baselines}
-        pairs = {m.pair: Pair(by_id[m.beside], m) for m in candidates if m.beside in by_id}
+        pairs = {
+            m.pair: Pair(by_id[m.beside], m, by_id.get(m.again or ""))
+            for m in candidates
+            if m.beside in by_id
+        }
         return [pairs[number] for number in sorted(pairs)]
 
     def outcomes(self) -> dict[Setting, Outcome]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from studies.answer import answers
+from studies.answer import DISTURBED, answers
 from studies.bench import Bench
 from studies.clock import Clock
 from studies.confirm import confirm
@@ -17,9 +17,11 @@ from studies.explore import explore
 from studies.ledger import Ledger
 from studies.run import Run
 from studies.space import enumerate_settings
+from studies.traffic import require_sound_traffic
 from tuner import demo
 from tuner.answers import Recommendation
 from tuner.engine.command import engine_command
+from tuner.engine.device import disturbances
 from tuner.engine.host import host_facts
 from tuner.engine.probe import probe
 from tuner.engine.reap import reap
@@ -95,6 +97,8 @@ def _work(run: Run, target: str) -> list[Recommendation]:
     with Bench(run, Purpose.EXPLORE) as bench:
         _enter(run, Stage.BASELINE, "the target as it is, without speculation")
         if missing := _unmeasured(run):
+            _look_at_device(run)
+            require_sound_traffic(run, bench)
             bench.measure_baseline(missing, Purpose.BASELINE)
         _enter(run, Stage.EXPLORE, f"{len(run.ledger.settings) - 1} settings to choose from")
         outcomes = explore(run, bench)
@@ -114,6 +118,13 @@ def _unmeasured(run: Run) -> list[Load]:
         context=run.ledger.context, setting=OFF, purpose=Purpose.BASELINE
     )
     return [load for load in run.spec.loads if load not in {m.load for m in measured}]
+
+
+def _look_at_device(run: Run) -> None:
+    """What else is at work here is said, and kept for the answer's warnings."""
+    for text in disturbances():
+        run.store.add_event(run.spec.name, DISTURBED, {"text": text})
+        run.observe(Warned(text))
 
 
 def _enter(run: Run, stage: Stage, note: str) -> None:

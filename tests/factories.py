@@ -19,6 +19,7 @@ from tuner.records import (
     HostFacts,
     Measurement,
     Purpose,
+    RequestSample,
     Setting,
     StartedFacts,
 )
@@ -41,6 +42,26 @@ def study_spec(**changes: Any) -> StudySpec:
         "loads": [{"concurrency": 4}, {"concurrency": 1}],
     }
     return StudySpec.model_validate({**values, **changes})
+
+
+def request_sample(**changes: Any) -> RequestSample:
+    """A finished answer of 9 tokens, one a chunk, without speculation."""
+    value = RequestSample(
+        prompt_id="p1",
+        kind="chat",
+        started_s=0.0,
+        ttft_ms=50.0,
+        e2e_ms=210.0,
+        prompt_tokens=12,
+        completion_tokens=9,
+        finish_reason="length",
+        text="one two three four five six seven eight nine",
+        chunk_ms=tuple(50.0 + 20 * n for n in range(9)),
+        chunk_tokens=(1,) * 9,
+        prompt_token_ids=tuple(range(12)),
+        token_ids=tuple(range(100, 109)),
+    )
+    return replace(value, **changes)
 
 
 def context(**changes: Any) -> Context:

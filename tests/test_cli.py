@@ -152,10 +152,10 @@ def test_export_writes_a_script_that_can_be_run(tuner, store, tmp_path: Path) ->
     assert tuner("export", "chat", "--format", "sh", "-o", str(path))[0] == 0
     assert path.stat().st_mode & 0o111
     assert path.read_text() == tuner("export", "chat")[1]
-    assert "concurrency 1" in tuner("export", "chat", "--concurrency", "1")[1]
-    code, _, err = tuner("export", "chat", "--concurrency", "3")
+    assert "concurrency 1" in tuner("export", "chat", "--load", "concurrency=1")[1]
+    code, _, err = tuner("export", "chat", "--load", "concurrency=3")
     assert code == 2
-    assert "4, 1" in err
+    assert "concurrency=4, concurrency=1" in err
     code, _, err = tuner("export", "chat", "--format", "pdf")
     assert code == 2
     assert "sh" in err

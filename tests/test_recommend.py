@@ -10,11 +10,22 @@ from tests.factories import (
     engine_start,
     figures,
     measurement,
+    request_sample,
     study_spec,
 )
 from tuner.answers import Recommendation
-from tuner.recommend import Arm, Challenger, Findings, recommend
-from tuner.records import OFF, Comparison, Counters, EngineFacts, HostFacts, Purpose, Setting
+from tuner.arms import Arm
+from tuner.recommend import Challenger, Findings, recommend
+from tuner.records import (
+    OFF,
+    Comparison,
+    Counters,
+    EngineFacts,
+    HostFacts,
+    Purpose,
+    Sameness,
+    Setting,
+)
 from tuner.spec import Load
 
 LOAD = Load(concurrency=4)
@@ -32,10 +43,17 @@ def arm(setting: Setting, throughputs: list[float], **changes: object) -> Arm:
         )
         for tok_s in throughputs
     ]
-    return Arm(setting, rounds, [start])
+    drafted = (
+        {} if setting.is_off else {"accepted_per_step": (1, 1, 1, 1), "drafted_per_step": (3,) * 4}
+    )
+    tpots = [1000 / tok_s for tok_s in throughputs]
+    samples = [[request_sample(e2e_ms=50 + 8 * tpot, **drafted)] for tpot in tpots]
+    return Arm(setting, rounds, samples, [start])
 
 
-def findings(low: float, high: float, because: str = "precision") -> Findings:
+def findings(
+    low: float, high: float, because: str = "precise", sameness: Sameness | None = None
+) -> Findings:
     baseline = arm(OFF, [20.0, 25.0], counters=NONE_DRAFTED)
     candidate = arm(NGRAM, [40.0, 50.0], counters=counters())
     comparison = Comparison(
@@ -50,6 +68,7 @@ def findings(low: float, high: float, because: str = "precision") -> Findings:
             (a.id, b.id) for a, b in zip(baseline.measurements, candidate.measurements, strict=True)
         ),
         stopped_because=because,
+        sameness=sameness,
     )
     return Findings(LOAD, baseline, Challenger(candidate, comparison))
 
@@ -81,6 +100,9 @@ def test_off_wins_when_the_interval_touches_the_baseline_and_the_loser_keeps_its
     [loser] = given.considered
     assert loser.speculative_config == NGRAM.speculative_config
     assert loser.speedup.low == pytest.approx(math.exp(-0.01))
+    assert loser.measured
+    assert loser.drafting
+    assert "noise" in loser.reason
 
 
 def test_without_any_candidate_off_is_the_answer() -> None:
@@ -111,7 +133,7 @@ def test_throughput_is_all_tokens_over_all_time_and_counters_are_pooled() -> Non
         )
     ]
     assert found.challenger
-    pooled = Arm(NGRAM, rounds, found.challenger.arm.starts)
+    pooled = Arm(NGRAM, rounds, [[]] * 3, found.challenger.arm.starts)
     given = answer(replace(found, challenger=replace(found.challenger, arm=pooled)))
     assert given.measured.output_throughput_tok_s == pytest.approx(12000 / 60)
     share = (150 + 725 + 5306) / (387 + 1488 + 8703)
@@ -153,3 +175,53 @@ def test_cpu_evidence_and_a_wide_interval_say_so() -> None:
     gpu = context(host=HostFacts("cuda", "A CPU", 2, 8, gpus=("H200",), driver="580"))
     on_gpu = recommend(study_spec(), "t", gpu, findings(0.5, 0.52), [])
     assert not any("CPU" in text for text in on_gpu.warnings)
+
+
+def test_a_faster_candidate_whose_text_is_clearly_worse_is_not_recommended_and_says_why() -> None:
+    worse = Sameness((), (), worse=True, reason="3 % of its tokens are off target")
+    given = answer(findings(0.5, 0.7, sameness=worse))
+    assert given.speculative_config is None
+    assert given.sameness
+    assert given.sameness.worse
+    [loser] = given.considered
+    assert loser.speedup.low > 1
+    assert "3 % of its tokens are off target" in loser.reason
+    healthy = Sameness((), (), worse=False, reason="the same")
+    assert answer(findings(0.5, 0.7, sameness=healthy)).speculative_config
+
+
+def test_the_finalist_is_told_by_kind_and_by_prompt_length() -> None:
+    given = answer(findings(0.5, 0.7))
+    [by_kind, by_length] = given.breakdown
+    assert (by_kind.by, by_kind.name, by_kind.requests) == ("kind", "chat", 2)
+    assert (by_length.by, by_length.name) == ("prompt_tokens", "<=64")
+    assert by_kind.tpot_speedup
+    assert by_kind.tpot_speedup.value == pytest.approx(2.0)
+    assert by_kind.tpot_speedup.low is None
+    assert by_kind.tokens_per_decode_step
+
+
+def test_side_effects_stand_beside_the_result_of_both_arms() -> None:
+    """They may be what the setting causes: prefix hits fell from 44.5 to 22.3 % (vllm#39680)."""
+    found = findings(0.5, 0.7)
+    hits = counters(prefix_cache_queries=1000, prefix_cache_hits=223, preemptions=2)
+    hits = replace(hits, queued_requests=4, queue_time_s=2.0)
+    assert found.challenger
+    arm_ = arm(NGRAM, [40.0], counters=hits)
+    given = answer(replace(found, challenger=replace(found.challenger, arm=arm_)))
+    assert given.measured.prefix_cache_hit_share == pytest.approx(0.223)
+    assert given.measured.preemptions == 2
+    assert given.measured.queue_ms_mean == pytest.approx(500)
+    assert given.speculative_config is not None
+    assert given.baseline.prefix_cache_hit_share is None
+
+
+def test_suffix_on_prompts_that_come_again_is_warned_of() -> None:
+    """It drafts from earlier answers, so repeated prompts flatter it."""
+    suffix = Setting.of({"method": "suffix", "num_speculative_tokens": 8})
+    for repeated, told in ((0, False), (8, True)):
+        found = findings(0.5, 0.7)
+        assert found.challenger
+        remembering = arm(suffix, [40.0, 50.0], counters=counters(), repeated_prompts=repeated)
+        given = answer(replace(found, challenger=replace(found.challenger, arm=remembering)))
+        assert any("remembers" in text for text in given.warnings) is told

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from tuner.spec import Load
 
@@ -26,7 +26,11 @@ class Speedup(Answer):
 
 
 class Measured(Answer):
-    """Figures over the confirm rounds of one arm (medians of the rounds' own figures)."""
+    """Figures over the confirm rounds of one arm (medians of the rounds' own figures).
+
+    Cache hits, preemptions, queueing and looping text may be what a setting causes: they stand
+    beside the result and are never corrected away.
+    """
 
     tpot_ms_p50: float | None
     ttft_ms_p50: float | None
@@ -36,6 +40,60 @@ class Measured(Answer):
     output_throughput_tok_s: float
     rounds: int
     requests: int
+    mean_output_tokens: float | None = None
+    prefix_cache_hit_share: float | None = None
+    preemptions: int = 0
+    queue_ms_mean: float | None = None
+    looping_share: float | None = None
+
+
+class Interval(Answer):
+    """A value with its 95 % interval; bounds are null where they can't be told."""
+
+    model_config = ConfigDict(from_attributes=True)
+
+    value: float
+    low: float | None
+    high: float | None
+
+
+class Drafting(Answer):
+    """How well drafts were met, pooled over the confirm rounds.
+
+    ``acceptance_at_position`` is accepted there / drafts; ``conditional_acceptance_at_position`` is
+    accepted there / accepted at the position before it.
+    """
+
+    model_config = ConfigDict(from_attributes=True)
+
+    acceptance_length: Interval
+    acceptance_at_position: tuple[Interval, ...]
+    conditional_acceptance_at_position: tuple[Interval | None, ...]
+    tokens_per_decode_step: Interval | None
+    draft_coverage: Interval | None
+
+
+class Slice(Answer):
+    """A kind of prompt, or prompts of a length: the finalist against the baseline on those alone.
+
+    ``requests`` are of one arm; acceptance and tokens per decode step are the finalist's.
+    """
+
+    by: str
+    name: str
+    requests: int
+    tpot_ms_p50: float | None
+    baseline_tpot_ms_p50: float | None
+    tpot_speedup: Interval | None
+    acceptance_length: Interval | None
+    tokens_per_decode_step: Interval | None
+
+
+class SameText(Answer):
+    """Whether the candidate's text is the target's own, and how that was seen."""
+
+    worse: bool
+    reason: str
 
 
 class Cost(Answer):
@@ -67,10 +125,14 @@ class Evidence(Answer):
 
 
 class Considered(Answer):
-    """A finalist that was confirmed too, with its speed-up."""
+    """A finalist that was measured too and is not recommended, with its numbers and why."""
 
     speculative_config: dict[str, Any]
     speedup: Speedup
+    measured: Measured | None = None
+    drafting: Drafting | None = None
+    sameness: SameText | None = None
+    reason: str = ""
 
 
 class Recommendation(Answer):
@@ -91,6 +153,12 @@ class Recommendation(Answer):
     acceptance_at_position: list[float] | None
     tokens_per_decode_step: float | None
     kv_cache_tokens: int | None
+    max_concurrency: float | None = None
+    baseline_kv_cache_tokens: int | None = None
+    drafting: Drafting | None = None
+    breakdown: list[Slice] = Field(default_factory=list)
+    sameness: SameText | None = None
+    stopped_because: str | None = None
     cost: Cost | None
     confirmed: bool
     considered: list[Considered]

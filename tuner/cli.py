@@ -20,6 +20,7 @@ from rich.console import Console, RenderableType
 from tuner import tables
 from tuner.errors import TunerError
 from tuner.settings import Settings
+from tuner.spec import Load
 from tuner.store import Store, open_store, upgrade
 from tuner.store import check as check_schema
 
@@ -60,8 +61,13 @@ StorageOption = Annotated[
 ]
 OutputOption = Annotated[Output, typer.Option("--output", help="How to print the result.")]
 LoadOption = Annotated[
-    int | None,
-    typer.Option("--concurrency", min=1, help="Which load; the study's first if left out."),
+    Load | None,
+    typer.Option(
+        "--load",
+        parser=Load.of,
+        metavar="LOAD",
+        help="Which load, for example concurrency=4; the study's first if left out.",
+    ),
 ]
 
 
@@ -133,14 +139,14 @@ def export(
     path: Annotated[
         Path | None, typer.Option("-o", "--out", help="File to write; stdout if left out.")
     ] = None,
-    concurrency: LoadOption = None,
+    load: LoadOption = None,
     storage: StorageOption = None,
 ) -> None:
     """Write what starts the recommended configuration exactly as it was measured."""
     from tuner.export import export as render  # noqa: PLC0415
 
     with _open(_settings(storage)) as store:
-        answer = tables.at_load(tables.finished(store, study), concurrency)
+        answer = tables.at_load(tables.finished(store, study), load)
     text = render(answer, format_)
     if path is None:
         sys.stdout.write(text)

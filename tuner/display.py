@@ -23,6 +23,7 @@ from studies.events import (
     Failed,
     RoundMeasured,
     RoundStarting,
+    Scoring,
     StageEntered,
     Warned,
 )
@@ -30,7 +31,7 @@ from tuner.records import Measurement, Purpose, Setting, Stage
 from tuner.spec import Load, StudySpec
 
 
-def describe(event: Event) -> str | None:  # noqa: PLR0911 - one line per kind of event
+def describe(event: Event) -> str | None:  # noqa: C901, PLR0911 - one line per kind of event
     """One plain line for what happened; None for what is not worth one."""
     match event:
         case StageEntered(stage, note, _):
@@ -55,8 +56,10 @@ def describe(event: Event) -> str | None:  # noqa: PLR0911 - one line per kind o
             n = len(c.pairs)
             return (
                 f"confirmed {c.setting.label} at {c.load}: {ratio(c.log_ratio)}"
-                f" ({low} to {high}, {n} pairs)"
+                f" ({low} to {high}, {n} pairs, {c.stopped_because})"
             )
+        case Scoring(setting, load):
+            return f"reading the answers of {setting.label} at {load} with the baseline engine"
         case RoundStarting() | Answered():
             return None
 
@@ -148,6 +151,8 @@ class LiveProgress:
                 self._doing = f"{setting.label} answers"
             case RoundStarting(setting, load, what):
                 self._doing = f"{setting.label} at {load}: {what}"
+            case Scoring(setting, load):
+                self._doing = f"{setting.label} at {load}: is its text the target's own?"
             case Answered():
                 self._doing = ""
             case Warned(text):

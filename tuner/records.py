@@ -180,8 +180,9 @@ class RequestSample:
     ``chunk_ms`` are the arrivals of the chunks that carried tokens, counted from when the request
     was sent; ``chunk_tokens`` says how many each carried, empty where the server returned no token
     ids. ``accepted_per_step`` and ``drafted_per_step`` are the server's own account of this
-    request, one number per verify step, None where it gave none. A request that is not ``counted``
-    kept the load up before or after those that are; the last of them were cut off.
+    request, one number per verify step, None where it gave none. ``due_s`` is when the plan would
+    have had it sent, None in a closed loop. A request that is not ``counted`` kept the load up
+    before or after those that are; the last of them were cut off.
     """
 
     prompt_id: str
@@ -201,6 +202,7 @@ class RequestSample:
     token_ids: tuple[int, ...] = ()
     accepted_per_step: tuple[int, ...] | None = None
     drafted_per_step: tuple[int, ...] | None = None
+    due_s: float | None = None
 
     @property
     def tpot_ms(self) -> float | None:

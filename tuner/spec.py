@@ -297,6 +297,10 @@ class Workload(Part):
     """Whether the prompts' beginnings may be found in the prefix cache, as in the real traffic."""
 
 
+def _is_none(value: object) -> bool:
+    return value is None
+
+
 class Load(Part):
     """Closed loop: so many requests in flight at any time. Open loop: requests at a rate.
 
@@ -304,9 +308,9 @@ class Load(Part):
     timestamps say.
     """
 
-    concurrency: Whole | None = Field(default=None, ge=1, examples=["4"])
+    concurrency: Whole | None = Field(default=None, ge=1, examples=["4"], exclude_if=_is_none)
     request_rate: Annotated[float, Strict(), Field(gt=0)] | Literal["recorded"] | None = Field(
-        default=None, examples=["2.5"]
+        default=None, examples=["2.5"], exclude_if=_is_none
     )
 
     @model_validator(mode="after")
@@ -317,9 +321,13 @@ class Load(Part):
 
     @classmethod
     def of(cls, key: str) -> Self:
-        """The load of a ``key``."""
+        """The load of a ``key``. Raises ValueError on anything else."""
         name, _, value = key.partition("=")
-        return cls.model_validate({name: value if value == "recorded" else json.loads(value)})
+        try:
+            return cls.model_validate({name: value if value == "recorded" else json.loads(value)})
+        except ValueError as error:
+            forms = "concurrency=4, request_rate=2.5 or request_rate=recorded"
+            raise ValueError(f"{key!r} is no load; write {forms}") from error
 
     @property
     def key(self) -> str:
@@ -327,6 +335,13 @@ class Load(Part):
         if self.concurrency is not None:
             return f"concurrency={self.concurrency}"
         return f"request_rate={self.request_rate}"
+
+    @property
+    def place(self) -> tuple[int, float]:
+        """To sort by: concurrencies first, then rates, then recorded arrivals."""
+        if self.concurrency is not None:
+            return 0, self.concurrency
+        return (2, 0.0) if isinstance(self.request_rate, str) else (1, self.request_rate or 0.0)
 
     def __str__(self) -> str:
         if self.concurrency is not None:

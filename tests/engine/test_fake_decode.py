@@ -3,20 +3,24 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing, suppress
+from dataclasses import replace
+from typing import Any
 
 from tuner.engine.fake_decode import NATURAL_END, Decoder, Step
 from tuner.engine.fake_script import FakeScript
+from tuner.engine.fake_text import FakeText, encode
 
 DRAFT = {"method": "draft_model", "model": "draft", "num_speculative_tokens": 3}
 
 
-def _decoder(acceptance: float = 0.5, *, off: bool = False) -> Decoder:
+def _decoder(acceptance: float = 0.5, *, off: bool = False, **fields: Any) -> Decoder:
     script = FakeScript(
         prefill_ms=0,
         step_ms=0,
         step_ms_per_k=0,
         step_ms_per_request=0,
         acceptance={"draft": acceptance},
+        **fields,
     )
     return Decoder(script, None if off else DRAFT)
 
@@ -24,7 +28,7 @@ def _decoder(acceptance: float = 0.5, *, off: bool = False) -> Decoder:
 async def _steps(
     decoder: Decoder, prompt: str, tokens: int, *, ignore_eos: bool = True
 ) -> list[Step]:
-    request = decoder.request(prompt, tokens, ignore_eos=ignore_eos)
+    request = decoder.request(encode(prompt), tokens, ignore_eos=ignore_eos)
     return [step async for step in decoder.decode(request)]
 
 
@@ -40,7 +44,7 @@ def _run(decoder: Decoder, use: Callable[[], Awaitable[None]]) -> None:
 
 
 def _lengths(steps: list[Step]) -> list[int]:
-    return [len(step.words) for step in steps]
+    return [len(step.tokens) for step in steps]
 
 
 def test_a_step_yields_what_was_accepted_and_one_more() -> None:
@@ -87,19 +91,66 @@ def test_off_has_no_positions() -> None:
     assert (decoder.totals.drafts, decoder.totals.accepted_at) == (0, [])
 
 
-def test_an_answer_does_not_depend_on_speculation_or_company() -> None:
-    texts: list[list[str]] = []
-    for decoder in (_decoder(0.9), _decoder(off=True)):
+def _answer(decoder: Decoder, prompt: str, tokens: int) -> list[int]:
+    """What the decoder answers while it is busy with something else, too."""
+    answered: list[int] = []
 
-        async def use(decoder: Decoder = decoder) -> None:
-            steps, _ = await asyncio.gather(
-                _steps(decoder, "a b", 20), _steps(decoder, "other", 30)
-            )
-            texts.append([word for step in steps for word in step.words])
+    async def use() -> None:
+        steps, _ = await asyncio.gather(
+            _steps(decoder, prompt, tokens), _steps(decoder, "other", tokens + 10)
+        )
+        answered.extend(token for step in steps for token in step.tokens)
 
-        _run(decoder, use)
-    assert texts[0] == texts[1]
-    assert len(texts[0]) == 20
+    _run(decoder, use)
+    return answered
+
+
+def test_an_answer_is_the_targets_with_and_without_speculation() -> None:
+    prompt = encode("a b")
+    expected = FakeText(0).generate(prompt, 20)
+    assert _answer(_decoder(0.9), "a b", 20) == expected
+    assert _answer(_decoder(off=True), "a b", 20) == expected
+
+
+def test_only_an_engine_that_speculates_corrupts() -> None:
+    expected = FakeText(0).generate(encode("a b"), 200)
+    corruption = {"draft": 0.5}
+    assert _answer(_decoder(off=True, corruption=corruption), "a b", 200) == expected
+    assert _answer(_decoder(corruption=corruption), "a b", 200) != expected
+
+
+def test_every_engine_diverges_in_its_own_places() -> None:
+    expected = FakeText(0).generate(encode("a b"), 200)
+    off = _answer(_decoder(off=True, divergence=0.2), "a b", 200)
+    speculating = _answer(_decoder(divergence=0.2), "a b", 200)
+    assert expected not in (off, speculating)
+    assert off != speculating
+
+
+def test_each_verify_step_says_what_it_accepted() -> None:
+    decoder = _decoder(1.0)
+    request = decoder.request(encode("a"), 6, ignore_eos=True)
+
+    async def use() -> None:
+        async for _ in decoder.decode(request):
+            pass
+
+    _run(decoder, use)
+    assert request.accepted == [3, 3]
+
+
+def test_the_wait_of_each_answered_request_is_kept() -> None:
+    decoder = _decoder(off=True)
+
+    async def use() -> None:
+        await asyncio.gather(_steps(decoder, "a", 3), _steps(decoder, "b", 3))
+        request = decoder.request(encode("c"), 10**9, ignore_eos=True)
+        async with aclosing(decoder.decode(request)) as steps:
+            await anext(steps)
+
+    _run(decoder, use)
+    assert len(decoder.totals.queued_s) == 2
+    assert min(decoder.totals.queued_s) >= 0
 
 
 def test_acceptance_comes_out_as_scripted() -> None:
@@ -143,10 +194,13 @@ def test_a_reader_that_leaves_takes_its_request_along() -> None:
     decoder = _decoder(off=True)
 
     async def use() -> None:
-        request = decoder.request("a", 10**9, ignore_eos=True)
+        request = decoder.request(encode("a"), 10**9, ignore_eos=True)
         async with aclosing(decoder.decode(request)) as steps:
             await anext(steps)
             assert decoder.running == 1
         assert decoder.running == 0
+        counted = replace(decoder.totals)
+        await _steps(decoder, "b", 1)
+        assert decoder.totals.generation_tokens == counted.generation_tokens + 1
 
     _run(decoder, use)

@@ -52,6 +52,15 @@ def test_acceptance_by_draft_then_by_method() -> None:
     assert script.acceptance_of({**NGRAM, "method": "suffix"}) == 0.6
 
 
+def test_corruption_by_draft_then_by_method() -> None:
+    script = FakeScript(corruption={"draft": 0.3, "ngram": 0.1})
+    assert script.corruption_of(DRAFT) == 0.3
+    assert script.corruption_of(NGRAM) == 0.1
+    assert script.corruption_of({**NGRAM, "method": "suffix"}) == 0
+    with pytest.raises(ValidationError, match="corruption"):
+        FakeScript(corruption={"draft": 1.5})
+
+
 def test_step_time_grows_with_k_and_requests() -> None:
     script = FakeScript(step_ms=20, step_ms_per_k=1, step_ms_per_request=0.5)
     assert script.step_s(0, 1) == pytest.approx(0.0205)

@@ -72,6 +72,12 @@ def test_a_missing_model(real_vllm: RealVllm, tmp_path: Path) -> None:
     assert "nowhere" in failure.message
 
 
+def test_steps_are_only_for_an_engine_that_speculates(real_vllm: RealVllm, tmp_path: Path) -> None:
+    failure = _failure(real_vllm.command(per_request_spec_decode_metrics="detailed"), tmp_path)
+    assert failure.kind is FailureKind.BAD_FLAG
+    assert "requires speculative decoding" in failure.message
+
+
 def test_the_spec_knows_vllms_keys_and_methods(real_vllm: RealVllm) -> None:
     done = subprocess.run(
         [real_vllm.python, "-c", ASK_VLLM], capture_output=True, text=True, check=True

@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import threading
 import time
+from dataclasses import replace
 from typing import Any
 
 import aiohttp
@@ -20,10 +22,11 @@ HELLO = Prompt("hello", "chat", ({"role": "user", "content": "Hello"},), None)
 
 def ask(base_url: str, prompt: Prompt = HELLO, workload: Workload | None = None) -> RequestSample:
     async def once() -> RequestSample:
+        start = time.perf_counter()
+        exchange = client.Exchange(prompt)
         async with aiohttp.ClientSession() as session:
-            return await client.stream_request(
-                session, base_url, "m", prompt, workload or Workload(), time.perf_counter()
-            )
+            await client.follow(exchange, session, base_url, "m", workload or Workload())
+        return exchange.sample(start)
 
     return asyncio.run(once())
 
@@ -55,6 +58,8 @@ def test_a_chat_answer() -> None:
     assert sample.e2e_ms is not None
     assert 0 < sample.ttft_ms <= sample.e2e_ms
     assert sample.started_s >= 0
+    assert sample.counted
+    assert len(sample.chunk_ms) == 2
 
 
 def test_bytes_cut_anywhere_give_the_same_answer() -> None:
@@ -71,16 +76,18 @@ def test_bytes_cut_anywhere_give_the_same_answer() -> None:
 def test_what_is_asked_for() -> None:
     asked: list[tuple[str, dict[str, Any]]] = []
     workload = Workload(output_tokens=7, sampling=Sampling(temperature=0.5, min_p=0.1))
+    plain = Prompt("plain", "code", None, "def ")
 
     with serving(echo_into(asked)) as base_url:
         ask(base_url, HELLO, workload)
-        ask(base_url, Prompt("plain", "code", None, "def "), workload)
+        ask(base_url, plain, workload)
 
     common = {
         "model": "m",
         "max_tokens": 7,
         "stream": True,
         "stream_options": {"include_usage": True},
+        "return_token_ids": True,
         "temperature": 0.5,
         "min_p": 0.1,
     }
@@ -89,6 +96,50 @@ def test_what_is_asked_for() -> None:
         ("/v1/chat/completions", common | {"messages": messages}),
         ("/v1/completions", common | {"prompt": "def "}),
     ]
+
+
+def test_a_prompt_has_a_length_of_its_own_and_may_run_past_its_end() -> None:
+    asked: list[tuple[str, dict[str, Any]]] = []
+
+    with serving(echo_into(asked)) as base_url:
+        ask(base_url, replace(HELLO, output_tokens=3), Workload(ignore_eos=True))
+
+    ((_, body),) = asked
+    assert (body["max_tokens"], body["ignore_eos"]) == (3, True)
+
+
+def test_what_is_cut_off_keeps_what_had_arrived_and_does_not_count() -> None:
+    left = threading.Event()
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        try:
+            response = await send(request, event(delta("", role="assistant")), event(delta("Half")))
+            await asyncio.Event().wait()
+        finally:
+            left.set()
+        return response
+
+    async def cut_off(base_url: str) -> RequestSample:
+        exchange = client.Exchange(HELLO)
+        async with aiohttp.ClientSession() as session:
+            asking = asyncio.create_task(
+                client.follow(exchange, session, base_url, "m", Workload())
+            )
+            while len(exchange.arrivals) < 2:  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+            asking.cancel()
+            await asyncio.wait([asking])
+        return exchange.sample(0.0)
+
+    with serving(answer) as base_url:
+        sample = asyncio.run(cut_off(base_url))
+        assert left.wait(10)
+
+    assert not sample.counted
+    assert (sample.text, sample.error, sample.finish_reason) == ("Half", None, None)
+    assert sample.ttft_ms is not None
+    assert sample.chunk_ms == (sample.ttft_ms,)
+    assert (sample.e2e_ms, sample.completion_tokens) == (None, None)
 
 
 @pytest.mark.parametrize(

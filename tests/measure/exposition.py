@@ -10,6 +10,10 @@ def exposition(
     at_position: Sequence[float] = (),
     *,
     engines: int = 1,
+    running: float = 0.0,
+    waiting: float = 0.0,
+    queued: int = 0,
+    queue_time_s: float = 0.0,
 ) -> str:
     """Prometheus text with one series per engine, each with these values."""
     lines = []
@@ -29,5 +33,20 @@ def exposition(
             f'vllm:{name}_total{{engine="{e}",model_name="m",position="{p}"}} {value}'
             for e in range(engines)
             for p, value in enumerate(at_position)
+        ]
+    for name, value in (("num_requests_running", running), ("num_requests_waiting", waiting)):
+        lines.append(f"# TYPE vllm:{name} gauge")
+        lines += [f'vllm:{name}{{engine="{e}",model_name="m"}} {value}' for e in range(engines)]
+    if queued:
+        name = "request_queue_time_seconds"
+        lines.append(f"# TYPE vllm:{name} histogram")
+        lines += [
+            line
+            for e in range(engines)
+            for line in (
+                f'vllm:{name}_bucket{{engine="{e}",le="+Inf",model_name="m"}} {queued}',
+                f'vllm:{name}_count{{engine="{e}",model_name="m"}} {queued}',
+                f'vllm:{name}_sum{{engine="{e}",model_name="m"}} {queue_time_s}',
+            )
         ]
     return "\n".join(lines) + "\n"

@@ -12,11 +12,13 @@ from hypothesis import strategies as st
 from tests.load.scripted import serving
 from tests.measure.exposition import exposition
 from tuner.errors import FailureKind, RoundError
-from tuner.measure.counters import difference, parse_counters, read_counters
+from tuner.measure.counters import RUNNING, WAITING, difference, parse_counters, read_counters
 from tuner.records import Counters
 
 RECORDED = Path(__file__).with_name("metrics-0.32.0.txt")
-"""The lines that matter of a vLLM 0.32.0 in the middle of a round: draft_model at k=3."""
+"""The lines that matter of a vLLM 0.32.0 in the middle of a round: draft_model at k=3. Those of the
+queue are of another one, with three requests in its batch.
+"""
 
 COUNTERS = {
     "generation_tokens": 40.0,
@@ -52,14 +54,25 @@ class TestRead:
             prefix_cache_queries=264,
             prefix_cache_hits=0,
             preemptions=0,
+            queued_requests=17,
+            queue_time_s=0.00031246500043380365,
         )
+        assert (counters[RUNNING], counters[WAITING]) == (3, 0)
 
     def test_case_9_engines_are_summed_and_timestamps_ignored(self) -> None:
         """A data-parallel server shows eight series per counter (vllm#24049)."""
-        counters = parse_counters(exposition(COUNTERS, [12, 8, 4], engines=8))
+        counters = parse_counters(
+            exposition(
+                COUNTERS, [12, 8, 4], engines=8, running=2, waiting=1, queued=3, queue_time_s=0.5
+            )
+        )
 
         assert counters == {
             **{name: 8 * value for name, value in COUNTERS.items()},
+            "num_requests_running": 16,
+            "num_requests_waiting": 8,
+            "request_queue_time_seconds_count": 24,
+            "request_queue_time_seconds_sum": 4.0,
             "spec_decode_num_accepted_tokens_per_pos[0]": 96,
             "spec_decode_num_accepted_tokens_per_pos[1]": 64,
             "spec_decode_num_accepted_tokens_per_pos[2]": 32,
@@ -101,6 +114,18 @@ class TestDifference:
             accepted_at_position=(5, 3, 2),
             generation_tokens=10,
         )
+
+    def test_gauges_may_fall(self) -> None:
+        before = parse_counters(exposition(COUNTERS, running=5, waiting=2))
+        after = parse_counters(exposition(COUNTERS, running=0, waiting=0))
+
+        assert difference(before, after) == Counters()
+
+    def test_time_in_the_queue_keeps_its_fractions(self) -> None:
+        before = parse_counters(exposition(COUNTERS, queued=2, queue_time_s=0.25))
+        after = parse_counters(exposition(COUNTERS, queued=5, queue_time_s=0.75))
+
+        assert difference(before, after) == Counters(queued_requests=3, queue_time_s=0.5)
 
     @given(
         st.lists(st.integers(min_value=0, max_value=10**12), min_size=1, max_size=12),

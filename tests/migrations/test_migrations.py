@@ -118,7 +118,7 @@ def test_a_concurrency_becomes_a_load_and_back(with_optuna):
         command.downgrade(config, "0001")
         run = config.attributes["connection"].exec_driver_sql
         run(study)
-        run(f"INSERT INTO tuner_recommendations ({columns}) VALUES ({values})")
+        run(f"INSERT INTO tuner_recommendations ({columns}) VALUES ({values})")  # noqa: S608
         command.upgrade(config, "head")
         assert run("SELECT load FROM tuner_recommendations").scalars().all() == ["concurrency=16"]
         command.downgrade(config, "0001")

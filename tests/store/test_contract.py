@@ -331,7 +331,7 @@ def test_samples_read_back_exactly(store, data):
     numbers |= {
         name: st.none() | st.integers(0, 2**40) for name in ("prompt_tokens", "completion_tokens")
     }
-    numbers |= {name: counts for name in ("chunk_tokens", "token_ids", "prompt_token_ids")}
+    numbers |= dict.fromkeys(("chunk_tokens", "token_ids", "prompt_token_ids"), counts)
     numbers |= {name: st.none() | counts for name in ("accepted_per_step", "drafted_per_step")}
     sample = st.builds(
         RequestSample,

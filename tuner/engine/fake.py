@@ -2,12 +2,13 @@
 
 ``python -m tuner.engine.fake MODEL --host 127.0.0.1 --port 8000`` takes vLLM's flags (``serve``
 before the model, or ``--model MODEL``, too) and answers chat and completions, streamed or not,
-``/v1/models``, ``/metrics``, ``/health`` and ``/version``. A study uses it with
+``/tokenize``, ``/v1/models``, ``/metrics``, ``/health`` and ``/version``. A study uses it with
 ``engine: {command: [python, -m, tuner.engine.fake]}``.
 
-It decodes in steps that take scripted times, and its answers are words without meaning. With a
-``--speculative-config`` each step of a request drafts k tokens, accepts as many as a seeded draw
-says, and sends them in one event; the counters are exact. Retired speculative flags, unknown keys
+It decodes in steps that take scripted times, and its answers are words without meaning, which it
+can score (``prompt_logprobs``). With a ``--speculative-config`` each step of a request drafts k
+tokens, accepts as many as a seeded draw says, and sends them in one event; the counters are exact,
+and each answer has its steps under ``metrics``. Retired speculative flags, unknown keys
 and malformed configs are refused as vLLM refuses them, and the log has vLLM's lines.
 
 The script is JSON in ``TUNER_FAKE_SCRIPT``, inline or in a file it names::
@@ -139,9 +140,13 @@ async def serve(
 ) -> None:
     name = arguments.served_model_name or arguments.model
     decoder = Decoder(script, config)
-    answers = Answers(name, script.version, config=config, decoder=decoder, faults=faults, die=die)
+    answers = Answers(name, script, decoder, faults=faults, die=die)
     runner = web.AppRunner(
-        answers.application(), access_log=None, handle_signals=True, shutdown_timeout=SHUTDOWN_S
+        answers.application(),
+        access_log=None,
+        handle_signals=True,
+        shutdown_timeout=SHUTDOWN_S,
+        handler_cancellation=True,  # a request whose client left is not answered to its end
     )
     await runner.setup()
     try:
@@ -166,7 +171,7 @@ def main() -> None:
     for fault in faults:
         if fault.kind in AT_START and (fault.after_requests == 0 or fault.kind in ALWAYS_AT_START):
             fail_start(fault)
-    fake_log.say_kv_cache()
+    fake_log.say_kv_cache(script.max_model_len)
     try:
         asyncio.run(serve(arguments, listener, script, config, faults))
     except web.GracefulExit:

@@ -1,4 +1,4 @@
-"""The fake's HTTP: vLLM's OpenAI routes, health, version and metrics."""
+"""The fake's HTTP: vLLM's OpenAI routes, tokenizer, health, version and metrics."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ import asyncio
 import json
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import replace
-from typing import Any, Literal
 
 from aiohttp import web
 
-from tuner.engine.fake_decode import Decoder, Running, Totals
-from tuner.engine.fake_script import Fault, SpeculativeConfig
+from tuner.engine import fake_bodies
+from tuner.engine.fake_bodies import Body, Kind, refuse
+from tuner.engine.fake_decode import Decoder, Running, Step
+from tuner.engine.fake_metrics import metrics_text
+from tuner.engine.fake_script import FakeScript, Fault
+from tuner.engine.fake_text import decode
 
-DEFAULT_MAX_TOKENS = 16
 MIN_P_REFUSED = (
     "The min_p and logit_bias sampling parameters are not yet supported with speculative decoding."
 )
-Body = dict[str, Any]
-Kind = Literal["chat", "completions"]
 
 
 class Answers:
@@ -30,16 +30,14 @@ class Answers:
     def __init__(
         self,
         model: str,
-        version: str,
-        *,
-        config: SpeculativeConfig | None,
+        script: FakeScript,
         decoder: Decoder,
+        *,
         faults: list[Fault],
         die: Callable[[Fault], None],
     ) -> None:
         self._model = model
-        self._version = version
-        self._config = config
+        self._script = script
         self._decoder = decoder
         self._faults = faults
         self._die = die
@@ -53,6 +51,7 @@ class Answers:
                 web.get("/version", self._say_version),
                 web.get("/v1/models", self._models),
                 web.get("/metrics", self._metrics),
+                web.post("/tokenize", self._tokenize),
                 web.post("/v1/chat/completions", self._chat),
                 web.post("/v1/completions", self._completions),
             ]
@@ -69,49 +68,52 @@ class Answers:
         return web.Response()
 
     async def _say_version(self, _: web.Request) -> web.Response:
-        return web.json_response({"version": self._version})
+        return web.json_response({"version": self._script.version})
 
     async def _models(self, _: web.Request) -> web.Response:
-        card = {"id": self._model, "object": "model", "owned_by": "vllm"}
+        card = {
+            "id": self._model,
+            "object": "model",
+            "owned_by": "vllm",
+            "max_model_len": self._script.max_model_len,
+        }
         return web.json_response({"object": "list", "data": [card]})
 
     async def _metrics(self, _: web.Request) -> web.Response:
-        totals = self._decoder.totals
+        decoder = self._decoder
+        totals = decoder.totals
         if self._fault("negative_counters"):
             totals = replace(totals, accepted=-1 - totals.accepted)
-        text = metrics_text(self._model, totals, self._decoder.running)
+        text = metrics_text(self._model, totals, running=decoder.running, waiting=decoder.waiting)
         return web.Response(text=text, content_type="text/plain")
 
-    async def _chat(self, request: web.Request) -> web.StreamResponse:
+    async def _tokenize(self, request: web.Request) -> web.Response:
         body = await request.json()
-        prompt = "\n".join(f"{m['role']}: {m['content']}" for m in body["messages"])
-        limit = body.get("max_completion_tokens") or body.get("max_tokens")
-        return await self._answer(request, body, prompt, limit or DEFAULT_MAX_TOKENS, "chat")
+        self._check_model(body.get("model", self._model))
+        ids = fake_bodies.prompt_ids(body)
+        limit = self._script.max_model_len
+        return web.json_response(
+            {"count": len(ids), "max_model_len": limit, "tokens": ids, "token_strs": None}
+        )
+
+    async def _chat(self, request: web.Request) -> web.StreamResponse:
+        return await self._answer(request, "chat")
 
     async def _completions(self, request: web.Request) -> web.StreamResponse:
-        body = await request.json()
-        limit = body.get("max_tokens") or DEFAULT_MAX_TOKENS
-        return await self._answer(request, body, body["prompt"], limit, "completions")
+        return await self._answer(request, "completions")
 
-    async def _answer(
-        self, request: web.Request, body: Body, prompt: str, limit: int, kind: Kind
-    ) -> web.StreamResponse:
-        refusal = await self._refusal(body)
-        if refusal is not None:
-            return refusal
+    async def _answer(self, request: web.Request, kind: Kind) -> web.StreamResponse:
+        body = await request.json()
+        await self._admit(body)
+        prompt = fake_bodies.prompt_ids(body)
+        limit = fake_bodies.output_limit(body, len(prompt), self._script.max_model_len)
         running = self._decoder.request(prompt, limit, ignore_eos=bool(body.get("ignore_eos")))
         if body.get("stream"):
             return await self._stream(request, body, running, kind)
-        words = [word async for step in self._decoder.decode(running) for word in step.words]
-        text = " ".join(words)
-        content = {"message": {"role": "assistant", "content": text}}
-        choice: Body = {"index": 0, "logprobs": None, "finish_reason": running.finish_reason}
-        choice |= content if kind == "chat" else {"text": text}
-        answer = {"choices": [choice], "usage": _usage(running)}
-        return web.json_response(self._envelope(kind, chunk=False) | answer)
+        return await self._whole(body, running, kind)
 
-    async def _refusal(self, body: Body) -> web.Response | None:
-        """Counts the request; an error answer where it is refused."""
+    async def _admit(self, body: Body) -> None:
+        """Counts the request, and refuses or breaks it where that is due."""
         self._requests += 1
         for kind in ("die_under_load", "crash", "out_of_memory"):
             if fault := self._fault(kind):
@@ -119,44 +121,96 @@ class Answers:
         if self._fault("hang"):
             await asyncio.Event().wait()
         if self._fault("fail_requests"):
-            return _error(500, "InternalServerError", "scripted: this request fails")
+            refuse(
+                "scripted: this request fails",
+                error=web.HTTPInternalServerError,
+                kind="InternalServerError",
+            )
         if self._fault("reject_requests"):
-            return _error(400, "BadRequestError", "scripted: this request is rejected")
-        if body.get("model") != self._model:
-            message = f"The model `{body.get('model')}` does not exist."
-            return _error(404, "NotFoundError", message)
-        if self._config and (_min_p(body) or body.get("logit_bias")):
-            return _error(400, "BadRequestError", MIN_P_REFUSED)
-        return None
+            refuse("scripted: this request is rejected")
+        self._check_model(body.get("model"))
+        if self._decoder.k and (_min_p(body) or body.get("logit_bias")):
+            refuse(MIN_P_REFUSED)
+        if body.get("stream") and body.get("prompt_logprobs"):
+            refuse("`prompt_logprobs` are not available when `stream=True`.", "prompt_logprobs")
+
+    def _check_model(self, name: str | None) -> None:
+        if name != self._model:
+            message = f"The model `{name}` does not exist."
+            refuse(message, "model", error=web.HTTPNotFound, kind="NotFoundError")
 
     def _fault(self, kind: str) -> Fault | None:
         """The fault of this kind that applies now, if one does."""
         due = (f for f in self._faults if f.kind == kind and self._requests > f.after_requests)
         return next(due, None)
 
+    async def _whole(self, body: Body, running: Running, kind: Kind) -> web.Response:
+        tokens: list[int] = []
+        async with aclosing(self._decoder.decode(running)) as steps:
+            async for step in steps:
+                tokens += step.tokens
+        text = decode(running.prompt if fake_bodies.only_echoes(body) else tokens)
+        choice = fake_bodies.choice(kind, body, text, tokens, running.finish_reason)
+        answer = self._envelope(kind, chunk=False) | {
+            "choices": [choice],
+            "usage": fake_bodies.usage(running),
+            "metrics": fake_bodies.metrics(running, self._decoder.k),
+        }
+        prompt = running.prompt if body.get("return_token_ids") else None
+        if kind == "chat":
+            choice["message"] = {"role": "assistant", **choice.pop("delta")}
+            answer["prompt_token_ids"] = prompt
+        else:
+            choice["prompt_token_ids"] = prompt
+            top = body.get("prompt_logprobs")
+            choice["prompt_logprobs"] = None if top is None else self._score(running.prompt, top)
+        return web.json_response(answer)
+
+    def _score(self, ids: Sequence[int], top: int) -> list[Body | None]:
+        return fake_bodies.prompt_logprobs(self._decoder.text, ids, top)
+
     async def _stream(
         self, request: web.Request, body: Body, running: Running, kind: Kind
     ) -> web.StreamResponse:
-        """Server-sent events, one per decode step, as vLLM sends them."""
+        """Server-sent events, as vLLM sends them."""
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         await response.prepare(request)
         envelope = self._envelope(kind, chunk=True)
+        prompt = running.prompt if body.get("return_token_ids") else None
         if kind == "chat":
-            role = {"role": "assistant", "content": ""}
-            await _send(response, envelope | {"choices": [_choice(kind, role, None)]})
+            role = fake_bodies.choice(kind, {}, "", (), None)
+            role["delta"]["role"] = "assistant"
+            await _send(response, envelope | {"choices": [role], "prompt_token_ids": prompt})
         between = ""
-        async with aclosing(self._decoder.decode(running)) as steps:
-            async for step in steps:
-                delta = {"content": between + " ".join(step.words)}
-                choice = _choice(kind, delta, step.finish_reason)
+        async with aclosing(self._chunks(running)) as chunks:
+            async for chunk in chunks:
+                text = between + decode(chunk.tokens)
+                choice = fake_bodies.choice(kind, body, text, chunk.tokens, chunk.finish_reason)
+                if kind == "completions":
+                    choice["prompt_token_ids"], prompt = prompt, None
                 await _send(response, envelope | {"choices": [choice]})
                 between = " "
         wants_usage = (body.get("stream_options") or {}).get("include_usage")
         if wants_usage and not self._fault("no_usage"):
-            await _send(response, envelope | {"choices": [], "usage": _usage(running)})
+            last = {"choices": [], "usage": fake_bodies.usage(running)}
+            if metrics := fake_bodies.metrics(running, self._decoder.k):
+                last["metrics"] = metrics
+            await _send(response, envelope | last)
         await response.write(b"data: [DONE]\n\n")
         await response.write_eof()
         return response
+
+    async def _chunks(self, running: Running) -> AsyncGenerator[Step]:
+        """The request's steps, so many at once as a chunk is to carry."""
+        gathered: list[int] = []
+        count = self._script.steps_per_chunk - 1  # the first goes alone
+        async with aclosing(self._decoder.decode(running)) as steps:
+            async for step in steps:
+                gathered += step.tokens
+                count += 1
+                if step.finish_reason or count == self._script.steps_per_chunk:
+                    yield Step(gathered, step.finish_reason)
+                    gathered, count = [], 0
 
     def _envelope(self, kind: Kind, *, chunk: bool) -> Body:
         names = {
@@ -179,66 +233,3 @@ def _min_p(body: Body) -> float:
 
 async def _send(response: web.StreamResponse, event: Body) -> None:
     await response.write(f"data: {json.dumps(event)}\n\n".encode())
-
-
-def metrics_text(model: str, totals: Totals, running: int) -> str:
-    """Prometheus text with vLLM's names, of one engine; no spec counters without speculation."""
-    labels = f'engine="0",model_name="{model}"'
-    counters = {
-        "prompt_tokens": totals.prompt_tokens,
-        "generation_tokens": totals.generation_tokens,
-        "prefix_cache_queries": totals.prefix_queries,
-        "prefix_cache_hits": totals.prefix_hits,
-        "num_preemptions": 0,
-    }
-    per_position = "spec_decode_num_accepted_tokens_per_pos"
-    if totals.accepted_at:
-        counters |= {
-            "spec_decode_num_drafts": totals.drafts,
-            "spec_decode_num_draft_tokens": totals.draft_tokens,
-            "spec_decode_num_accepted_tokens": totals.accepted,
-        }
-    lines = [
-        "# TYPE vllm:num_requests_running gauge",
-        f"vllm:num_requests_running{{{labels}}} {float(running)}",
-    ]
-    for name, value in counters.items():
-        lines += _counter(name, {labels: value})
-    if totals.accepted_at:
-        lines += _counter(
-            per_position,
-            {f'{labels},position="{i}"': n for i, n in enumerate(totals.accepted_at)},
-        )
-    return "\n".join(lines) + "\n"
-
-
-def _counter(name: str, series: dict[str, int]) -> list[str]:
-    """A counter as prometheus_client writes it: values, then when each series was created."""
-    created = 1.75e9
-    return [
-        f"# HELP vllm:{name}_total As vLLM counts it.",
-        f"# TYPE vllm:{name}_total counter",
-        *(f"vllm:{name}_total{{{labels}}} {float(value)}" for labels, value in series.items()),
-        f"# HELP vllm:{name}_created As vLLM counts it.",
-        f"# TYPE vllm:{name}_created gauge",
-        *(f"vllm:{name}_created{{{labels}}} {created}" for labels in series),
-    ]
-
-
-def _choice(kind: Kind, delta: Body, finish_reason: str | None) -> Body:
-    content = {"delta": delta} if kind == "chat" else {"text": delta["content"]}
-    return {"index": 0, "logprobs": None, "finish_reason": finish_reason} | content
-
-
-def _usage(running: Running) -> Body:
-    prompt = len(running.prompt.split())
-    return {
-        "prompt_tokens": prompt,
-        "completion_tokens": running.produced,
-        "total_tokens": prompt + running.produced,
-    }
-
-
-def _error(status: int, kind: str, message: str) -> web.Response:
-    error = {"message": message, "type": kind, "param": None, "code": status}
-    return web.json_response({"error": error}, status=status)

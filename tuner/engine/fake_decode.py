@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
 from tuner.engine.fake_script import FakeScript, SpeculativeConfig
+from tuner.engine.fake_text import FakeText
 
 BLOCK = 16
 """Prompt tokens that share one entry of the prefix cache."""
@@ -16,12 +18,13 @@ BLOCK = 16
 NATURAL_END = 256
 """Tokens after which an answer ends by itself, unless it is to ignore its end."""
 
-WORDS = ("the", "model", "answers", "with", "words", "that", "mean", "nothing", "at", "all")
-
 
 @dataclass
 class Totals:
-    """What /metrics shows. ``accepted_at`` has k positions, none without speculation."""
+    """What /metrics shows. ``accepted_at`` has k positions, none without speculation.
+
+    ``queued_s`` has how long each request waited that was answered to its end.
+    """
 
     accepted_at: list[int]
     drafts: int = 0
@@ -31,26 +34,34 @@ class Totals:
     prompt_tokens: int = 0
     prefix_queries: int = 0
     prefix_hits: int = 0
+    queued_s: list[float] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
 class Step:
     """What one step gave a request; the reason is in the last one."""
 
-    words: list[str]
+    tokens: list[int]
     finish_reason: str | None
 
 
 @dataclass(eq=False)
 class Running:
-    """A request in the batch, and the steps that its reader has not read yet."""
+    """A request in the batch, and the steps that its reader has not read yet.
 
-    prompt: str
+    ``accepted`` has a number for each of its verify steps, cut or not.
+    """
+
+    prompt: tuple[int, ...]
     max_tokens: int
     ignore_eos: bool
     random: random.Random
+    answer: Iterator[int]
     steps: asyncio.Queue[Step] = field(default_factory=asyncio.Queue)
     produced: int = 0
+    accepted: list[int] = field(default_factory=list)
+    sent: float = 0.0
+    queued_s: float = 0.0
 
     @property
     def length(self) -> int:
@@ -66,26 +77,39 @@ class Decoder:
 
     def __init__(self, script: FakeScript, config: SpeculativeConfig | None) -> None:
         self._script = script
-        self._config = config
-        self._k = int(config["num_speculative_tokens"]) if config else 0
+        self.text = FakeText(script.seed)
+        self._corruption = script.corruption_of(config) if config else 0.0
+        self._salt = "speculating" if config else "off"
         self._acceptance = script.acceptance_of(config) if config else 0.0
         self._waiting: list[Running] = []
         self._running: list[Running] = []
         self._wake = asyncio.Event()
-        self._cached: set[tuple[str, ...]] = set()
-        self.totals = Totals(accepted_at=[0] * self._k)
+        self._cached: set[int] = set()
+        self.k = int(config["num_speculative_tokens"]) if config else 0
+        self.totals = Totals(accepted_at=[0] * self.k)
 
     @property
     def running(self) -> int:
         return len(self._running)
 
-    def request(self, prompt: str, max_tokens: int, *, ignore_eos: bool) -> Running:
+    @property
+    def waiting(self) -> int:
+        return len(self._waiting)
+
+    def request(self, prompt: Sequence[int], max_tokens: int, *, ignore_eos: bool) -> Running:
         """A request to be decoded; equal ones accept and answer alike, whatever runs beside."""
-        seeded = random.Random(f"{self._script.seed} {prompt}")  # noqa: S311
-        return Running(prompt, max_tokens, ignore_eos, seeded)
+        seeded = random.Random(f"{self._script.seed} {list(prompt)}")  # noqa: S311
+        answer = self.text.answer(
+            prompt,
+            divergence=self._script.divergence,
+            corruption=self._corruption,
+            salt=self._salt,
+        )
+        return Running(tuple(prompt), max_tokens, ignore_eos, seeded, answer)
 
     async def decode(self, request: Running) -> AsyncGenerator[Step]:
         """The request's steps. A reader that closes this takes the request out of the batch."""
+        request.sent = time.monotonic()
         self._waiting.append(request)
         self._wake.set()
         try:
@@ -110,44 +134,56 @@ class Decoder:
             admitted, self._waiting = self._waiting, []
             decoding = list(self._running)
             self._running += admitted
-            due += self._script.step_s(self._k, len(self._running))
+            for request in admitted:
+                request.queued_s = time.monotonic() - request.sent
+            due += self._script.step_s(self.k, len(self._running))
             due += len(admitted) * self._script.prefill_ms / 1000
             await asyncio.sleep(max(0.0, due - time.monotonic()))
+            # Of a request whose reader left meanwhile vLLM counts nothing more.
+            still = set(self._running)
             for request in admitted:
-                self._prefill(request)
+                if request in still:
+                    self._prefill(request)
             for request in decoding:
-                self._verify(request)
+                if request in still:
+                    self._verify(request)
 
     def _prefill(self, request: Running) -> None:
-        tokens = request.prompt.split()
-        ends = range(BLOCK, len(tokens) + 1, BLOCK)
-        prefixes = [tuple(tokens[:end]) for end in ends]
-        self.totals.prompt_tokens += len(tokens)
-        self.totals.prefix_queries += len(tokens)
+        tokens = len(request.prompt)
+        prefixes = list(_prefixes(request.prompt))
+        self.totals.prompt_tokens += tokens
+        self.totals.prefix_queries += tokens
         self.totals.prefix_hits += BLOCK * sum(prefix in self._cached for prefix in prefixes)
         self._cached.update(prefixes)
         self._emit(request, 1)
 
     def _verify(self, request: Running) -> None:
+        """One step of a decoding request. What it accepted counts whole, even where it is cut."""
         accepted = 0
-        while accepted < self._k and request.random.random() < self._acceptance:
+        while accepted < self.k and request.random.random() < self._acceptance:
             self.totals.accepted_at[accepted] += 1
             accepted += 1
-        if self._k:
+        if self.k:
             self.totals.drafts += 1
-            self.totals.draft_tokens += self._k
+            self.totals.draft_tokens += self.k
             self.totals.accepted += accepted
+            request.accepted.append(accepted)
         self._emit(request, accepted + 1)
 
     def _emit(self, request: Running, tokens: int) -> None:
-        if request not in self._running:
-            return
-        start = request.produced
-        request.produced = min(start + tokens, request.length)
-        self.totals.generation_tokens += request.produced - start
-        offset = len(request.prompt)
-        words = [WORDS[(offset + i * i) % len(WORDS)] for i in range(start, request.produced)]
+        new = list(islice(request.answer, min(tokens, request.length - request.produced)))
+        request.produced += len(new)
+        self.totals.generation_tokens += len(new)
         ended = request.produced == request.length
         if ended:
             self._running.remove(request)
-        request.steps.put_nowait(Step(words, request.finish_reason if ended else None))
+            self.totals.queued_s.append(request.queued_s)
+        request.steps.put_nowait(Step(new, request.finish_reason if ended else None))
+
+
+def _prefixes(tokens: tuple[int, ...]) -> Iterator[int]:
+    """A hash of each beginning of the tokens that ends with a full block."""
+    digest = 0
+    for start in range(0, len(tokens) - BLOCK + 1, BLOCK):
+        digest = hash((digest, tokens[start : start + BLOCK]))
+        yield digest

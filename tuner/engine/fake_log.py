@@ -9,6 +9,7 @@ import time
 from tuner.engine.fake_script import SpeculativeConfig
 
 ASYNC_METHODS = frozenset({"draft_model", "eagle", "eagle3", "ngram_gpu", "dspark", "dflash"})
+KV_CACHE_TOKENS = 15_488
 API_SERVER = "APIServer pid=1"
 ENGINE_CORE = "EngineCore pid=2"
 
@@ -52,10 +53,11 @@ def say_what_it_is(model: str, version: str, config: SpeculativeConfig | None) -
     )
 
 
-def say_kv_cache() -> None:
+def say_kv_cache(max_model_len: int) -> None:
     say(
         "INFO",
-        "CPU KV cache size: 15,488 tokens, Maximum concurrency for 2,048 tokens per request: 7.56x",
+        f"CPU KV cache size: {KV_CACHE_TOKENS:,} tokens, Maximum concurrency for {max_model_len:,}"
+        f" tokens per request: {KV_CACHE_TOKENS / max_model_len:.2f}x",
         ENGINE_CORE,
     )
 

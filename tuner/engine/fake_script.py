@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -56,7 +56,11 @@ class FakeScript(BaseModel):
     """Times are of one decode step: ``step_ms + step_ms_per_k * k + step_ms_per_request * n``.
 
     ``acceptance`` is by a draft's last path part or by method: the probability that the next draft
-    token is accepted, given that all before it were.
+    token is accepted, given that all before it were. ``corruption``, by the same names, is the
+    share of its tokens that an engine gets badly wrong because it speculates; ``divergence`` the
+    share that any engine takes from the runner-up. At 0 and 0 an answer is exactly the target's.
+    A chunk of a stream carries the tokens of ``steps_per_chunk`` steps, the first and the last as
+    soon as they are there.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -68,6 +72,10 @@ class FakeScript(BaseModel):
     step_ms_per_request: float = Field(default=0.5, ge=0)
     acceptance: dict[str, float] = Field(default_factory=dict)
     default_acceptance: float = Field(default=0.6, ge=0, le=1)
+    divergence: float = Field(default=0, ge=0, le=1)
+    corruption: dict[str, Annotated[float, Field(ge=0, le=1)]] = Field(default_factory=dict)
+    steps_per_chunk: int = Field(default=1, ge=1)
+    max_model_len: int = Field(default=4096, ge=1)
     version: str = "0.32.0"
     seed: int = 0
     faults: tuple[Fault, ...] = ()
@@ -80,10 +88,10 @@ class FakeScript(BaseModel):
         return self
 
     def acceptance_of(self, config: SpeculativeConfig) -> float:
-        for name in (last_part(config.get("model")), config["method"]):
-            if name in self.acceptance:
-                return self.acceptance[name]
-        return self.default_acceptance
+        return _named(self.acceptance, config, self.default_acceptance)
+
+    def corruption_of(self, config: SpeculativeConfig) -> float:
+        return _named(self.corruption, config, 0.0)
 
     def step_s(self, k: int, requests: int) -> float:
         ms = self.step_ms + self.step_ms_per_k * k + self.step_ms_per_request * requests
@@ -105,6 +113,14 @@ class FakeScript(BaseModel):
             starts.write(b".")
             starts.flush()
             return starts.tell() <= fault.times
+
+
+def _named(values: dict[str, float], config: SpeculativeConfig, default: float) -> float:
+    """The value of the draft, else of the method, else the default."""
+    for name in (last_part(config.get("model")), config["method"]):
+        if name in values:
+            return values[name]
+    return default
 
 
 def last_part(model: str | None) -> str | None:

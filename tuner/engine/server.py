@@ -88,7 +88,8 @@ class Engine:
         started = time.monotonic()
         port = _free_port()
         address = ("--host", HOST, "--port", str(port))
-        command = replace(self._command, argv=(*self._command.argv, *address))
+        argv = (*self._command.argv, *self._command.observe, *address)
+        command = replace(self._command, argv=argv)
         self._process = GuardedProcess(command, self._log_path, self._run_dir)
         try:
             base_url = f"http://{HOST}:{port}"

@@ -25,7 +25,12 @@ _PROMPT_TOKENS = "prompt_tokens"
 _CACHE_QUERIES = "prefix_cache_queries"
 _CACHE_HITS = "prefix_cache_hits"
 _PREEMPTIONS = "num_preemptions"
-_COUNTERS = {
+_QUEUE_TIME = "request_queue_time_seconds"
+RUNNING = "num_requests_running"
+WAITING = "num_requests_waiting"
+
+_GAUGES = frozenset({RUNNING, WAITING})
+_SERIES = {
     f"vllm:{name}_total": name
     for name in (
         GENERATION_TOKENS,
@@ -38,11 +43,17 @@ _COUNTERS = {
         _CACHE_HITS,
         _PREEMPTIONS,
     )
+} | {
+    f"vllm:{name}": name
+    for name in (f"{_QUEUE_TIME}_count", f"{_QUEUE_TIME}_sum", *sorted(_GAUGES))
 }
+"""What is read, by its name on ``/metrics``."""
 
 
 def read_counters(base_url: str) -> dict[str, float]:
     """Counters of vLLM now, by name without prefix and suffix, summed over engines.
+
+    Beside them RUNNING and WAITING, the gauges of requests in the batch and before it.
 
     Raises RoundError when ``/metrics`` can't be read, or has no counter of generated tokens.
     """
@@ -66,7 +77,7 @@ def parse_counters(exposition: str) -> dict[str, float]:
     try:
         for family in text_string_to_metric_families(exposition):
             for sample in family.samples:
-                name = _COUNTERS.get(sample.name)
+                name = _SERIES.get(sample.name)
                 if name is None:
                     continue
                 if name == _ACCEPTED_AT_POSITION:
@@ -90,30 +101,37 @@ def difference(before: Mapping[str, float], after: Mapping[str, float]) -> Count
     """
     if gone := sorted(before.keys() - after.keys()):
         raise _bad(f"vllm:{gone[0]} was on /metrics before the round and not after it")
-    grown = {name: _growth(name, before.get(name, 0.0), value) for name, value in after.items()}
+    grown = {
+        name: _growth(name, before.get(name, 0.0), value)
+        for name, value in after.items()
+        if name not in _GAUGES
+    }
+    counts = {name: round(value) for name, value in grown.items()}
     return Counters(
-        drafts=grown.get(DRAFTS, 0),
-        draft_tokens=grown.get(_DRAFT_TOKENS, 0),
-        accepted_tokens=grown.get(_ACCEPTED_TOKENS, 0),
-        accepted_at_position=_by_position(grown),
-        generation_tokens=grown.get(GENERATION_TOKENS, 0),
-        prompt_tokens=grown.get(_PROMPT_TOKENS, 0),
-        prefix_cache_queries=grown.get(_CACHE_QUERIES, 0),
-        prefix_cache_hits=grown.get(_CACHE_HITS, 0),
-        preemptions=grown.get(_PREEMPTIONS, 0),
+        drafts=counts.get(DRAFTS, 0),
+        draft_tokens=counts.get(_DRAFT_TOKENS, 0),
+        accepted_tokens=counts.get(_ACCEPTED_TOKENS, 0),
+        accepted_at_position=_by_position(counts),
+        generation_tokens=counts.get(GENERATION_TOKENS, 0),
+        prompt_tokens=counts.get(_PROMPT_TOKENS, 0),
+        prefix_cache_queries=counts.get(_CACHE_QUERIES, 0),
+        prefix_cache_hits=counts.get(_CACHE_HITS, 0),
+        preemptions=counts.get(_PREEMPTIONS, 0),
+        queued_requests=counts.get(f"{_QUEUE_TIME}_count", 0),
+        queue_time_s=grown.get(f"{_QUEUE_TIME}_sum", 0.0),
     )
 
 
-def _growth(name: str, before: float, after: float) -> int:
+def _growth(name: str, before: float, after: float) -> float:
     if not (math.isfinite(before) and math.isfinite(after) and 0 <= before <= after):
         raise _bad(f"vllm:{name} went from {before:g} to {after:g} over the round")
-    return round(after - before)
+    return after - before
 
 
-def _by_position(grown: Mapping[str, int]) -> tuple[int, ...]:
+def _by_position(counts: Mapping[str, int]) -> tuple[int, ...]:
     at = {
         int(match[1]): value
-        for name, value in grown.items()
+        for name, value in counts.items()
         if (match := re.fullmatch(rf"{_ACCEPTED_AT_POSITION}\[(\d+)\]", name))
     }
     return tuple(at.get(position, 0) for position in range(max(at, default=-1) + 1))

@@ -44,6 +44,16 @@ def vocabulary_size(model_config: dict[str, Any]) -> int | None:
     return size if isinstance(size, int) else None
 
 
+def context_tokens(model: str | None) -> int | None:
+    """The longest text a model was made for, ``max_position_embeddings``; None where unknown.
+
+    Raises OSError or ValueError as config.
+    """
+    place = folder(model) if model else None
+    length = config(place).get("max_position_embeddings") if place else None
+    return length if isinstance(length, int) else None
+
+
 def vocabulary(place: Path) -> dict[str, int] | None:
     """Token to id from ``tokenizer.json``; None where there is none or it has another form."""
     file = place / "tokenizer.json"

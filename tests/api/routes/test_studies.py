@@ -83,14 +83,15 @@ def test_the_export_is_a_shell_script_for_the_studys_first_load(add_study, answe
 def test_the_export_is_for_the_load_asked_for(add_study, answer, get):
     one, four = answer(concurrency=1), answer(concurrency=4)
     add_study("s", one, four)
-    assert get("/v1/studies/s/export/sh?concurrency=1").text == FORMATS["sh"](one)
+    assert get("/v1/studies/s/export/sh?load=concurrency=1").text == FORMATS["sh"](one)
 
 
 def test_a_load_that_was_not_measured_names_those_that_were(add_study, answer, get):
     add_study("s", answer(concurrency=1), answer(concurrency=4))
-    response = get("/v1/studies/s/export/sh?concurrency=2")
+    response = get("/v1/studies/s/export/sh?load=concurrency=2")
     assert response.status_code == 404
-    assert response.json()["detail"] == "study 's' has no answer at concurrency 2; it has 4, 1"
+    detail = response.json()["detail"]
+    assert detail == "study 's' has no answer at concurrency=2; it has concurrency=4, concurrency=1"
 
 
 @pytest.mark.parametrize("storage_url", ["sqlite", "postgres"], indirect=True)

@@ -1,0 +1,140 @@
+"""Teacher-forcing: what a running engine thinks of text that is given to it, token by token."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from statistics import fmean, median
+from typing import Any
+
+import aiohttp
+
+from tuner.errors import Failure, FailureKind, RoundError
+from tuner.records import RequestSample, ScoredText
+
+MARGIN = 0.25
+
+SCORED_TOKENS = 10_240
+LEAST_ANSWERS = 16
+
+RANDOM_TOKENS_BELOW = -10.0
+
+IN_FLIGHT = 4
+CONNECT_S = 30.0
+SILENT_S = 1800.0
+"""How long an answer may take: nothing is streamed, and a long prefill is legitimate."""
+
+Answer = tuple[str, int, RequestSample]
+"""An answer with the measurement it belongs to and its number there."""
+
+
+def score_answers(base_url: str, model: str, answers: Sequence[Answer]) -> list[ScoredText]:
+    """Answers of one arm under the engine at ``base_url``; those without token ids are left out.
+
+    About SCORED_TOKENS of them at most, as whole answers spread evenly over the given ones. A token
+    is off target where the engine's likeliest lies more than MARGIN above it. What ends an answer
+    (EOS) is a token like others: where to end is the target's word too. Raises RoundError with the
+    engine's own text when it does not answer.
+    """
+    usable = [each for each in answers if each[2].prompt_token_ids and each[2].token_ids]
+    chosen = _spread(usable)
+    texts = [(*sample.prompt_token_ids, *sample.token_ids) for _, _, sample in chosen]
+    places = asyncio.run(_score(base_url, model, texts))
+    scored = []
+    for (measurement, number, sample), found in zip(chosen, places, strict=True):
+        # The first token of the text is not scored, so its answer starts one place earlier.
+        if answer := found[len(sample.prompt_token_ids) - 1 :]:
+            off_target = sum(best - logprob > MARGIN for logprob, best in answer)
+            mean = fmean(logprob for logprob, _ in answer)
+            scored.append(ScoredText(measurement, number, len(answer), off_target, mean))
+    return scored
+
+
+def mean_prompt_logprob(
+    base_url: str, model: str, prompts: Sequence[tuple[int, ...]]
+) -> float | None:
+    """The median over prompts of the mean log-probability (nats) of a prompt's own tokens.
+
+    None where no prompt has two tokens: the first has no probability. Raises as score_answers.
+    """
+    texts = [ids for ids in prompts if len(ids) > 1]
+    if not texts:
+        return None
+    places = asyncio.run(_score(base_url, model, texts))
+    return median(fmean(logprob for logprob, _ in found) for found in places if found)
+
+
+def _spread(answers: Sequence[Answer]) -> list[Answer]:
+    tokens = sum(len(sample.token_ids) for _, _, sample in answers)
+    wanted = max(LEAST_ANSWERS, int(len(answers) * SCORED_TOKENS / max(tokens, 1)))
+    if wanted >= len(answers):
+        return list(answers)
+    return [answers[number * len(answers) // wanted] for number in range(wanted)]
+
+
+Place = tuple[float, float]
+"""Log-probabilities of a token and of the likeliest one in its place."""
+
+
+async def _score(base_url: str, model: str, texts: Sequence[tuple[int, ...]]) -> list[list[Place]]:
+    """For each text its tokens from the second on, as far as the engine's context reaches."""
+    timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S, sock_read=SILENT_S)
+    connector = aiohttp.TCPConnector(limit=IN_FLIGHT, force_close=True)
+    try:
+        async with aiohttp.ClientSession(connector=connector, timeout=timeout) as session:
+            longest = await _longest_prompt(session, base_url)
+            asked = (_score_one(session, base_url, model, ids[:longest]) for ids in texts)
+            return await asyncio.gather(*asked)
+    except (aiohttp.ClientError, OSError) as error:
+        raise _failed(f"the connection failed: {type(error).__name__}: {error}") from error
+
+
+async def _longest_prompt(session: aiohttp.ClientSession, base_url: str) -> int | None:
+    """How many ids it takes as a prompt: one less than its context, for the one it must answer."""
+    async with session.get(f"{base_url}/v1/models") as response:
+        context = (await _json(response))["data"][0].get("max_model_len")
+    return None if context is None else int(context) - 1
+
+
+async def _score_one(
+    session: aiohttp.ClientSession, base_url: str, model: str, ids: tuple[int, ...]
+) -> list[Place]:
+    body = {
+        "model": model,
+        "prompt": ids,
+        "max_tokens": 1,
+        "temperature": 0,
+        "prompt_logprobs": 1,
+    }
+    async with session.post(f"{base_url}/v1/completions", json=body) as response:
+        answered = await _json(response)
+    try:
+        places = answered["choices"][0]["prompt_logprobs"][1:]
+        return [_place(place, token) for place, token in zip(places, ids[1:], strict=True)]
+    except (KeyError, IndexError, TypeError, ValueError) as error:
+        message = "the engine gave no prompt_logprobs for the tokens that were sent"
+        raise _failed(message) from error
+
+
+def _place(place: dict[str, dict[str, float]], token: int) -> Place:
+    """One place of ``prompt_logprobs``: by id, the token that stands there and the likeliest."""
+    logprobs = {int(key): float(entry["logprob"]) for key, entry in place.items()}
+    return logprobs[token], max(logprobs.values())
+
+
+async def _json(response: aiohttp.ClientResponse) -> Any:
+    text = await response.text(errors="replace")
+    if not response.ok:
+        overloaded = response.status in {408, 429}
+        refused = response.status < 500 and not overloaded  # noqa: PLR2004
+        kind = FailureKind.REQUEST_REJECTED if refused else FailureKind.REQUESTS_FAILED
+        raise _failed(f"{response.status}: {text.strip() or response.reason}", kind)
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise _failed(f"no JSON: {text[:200]}") from error
+
+
+def _failed(message: str, kind: FailureKind = FailureKind.REQUESTS_FAILED) -> RoundError:
+    return RoundError(Failure(kind, f"scoring text with the baseline engine failed: {message}"))
