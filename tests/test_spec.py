@@ -1,6 +1,8 @@
 import math
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from tuner.spec import MAX_K, Candidate, EngineSpec, Load, Price, StudySpec, digest
@@ -192,3 +194,39 @@ def test_digest_ignores_the_order_of_keys_and_refuses_what_is_not_json():
     assert digest({"a": 1}) != digest({"a": 2})
     with pytest.raises(ValueError, match="JSON"):
         digest(math.nan)
+
+
+@given(
+    st.one_of(
+        st.builds(Load, concurrency=st.integers(1, 10**6)),
+        st.builds(Load, request_rate=st.floats(1e-6, 1e6)),
+        st.just(Load(request_rate="recorded")),
+    )
+)
+def test_a_load_reads_back_from_its_key_and_from_json(load: Load) -> None:
+    assert Load.of(load.key) == load
+    assert Load.model_validate_json(load.model_dump_json()) == load
+
+
+@pytest.mark.parametrize(
+    "key", ["", "4", "concurrency=0", "concurrency=2.5", "request_rate=nan", "request_rate=fast"]
+)
+def test_what_is_no_load_says_how_to_write_one(key: str) -> None:
+    with pytest.raises(ValueError, match="concurrency=4"):
+        Load.of(key)
+
+
+@pytest.mark.parametrize("given_", [{}, {"concurrency": 1, "request_rate": 1.0}])
+def test_a_load_is_a_concurrency_or_a_rate(given_: dict[str, float]) -> None:
+    with pytest.raises(ValidationError, match="one"):
+        Load.model_validate(given_)
+
+
+def test_loads_sort_by_size_concurrencies_first() -> None:
+    keys = ["request_rate=recorded", "request_rate=10.0", "request_rate=2.0", "concurrency=16"]
+    loads = [Load.of(key) for key in [*keys, "concurrency=4"]]
+    ordered = ["concurrency=4", "concurrency=16", "request_rate=2.0", "request_rate=10.0"]
+    assert [load.key for load in sorted(loads, key=lambda load: load.place)] == [
+        *ordered,
+        "request_rate=recorded",
+    ]

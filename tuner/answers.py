@@ -158,6 +158,7 @@ class Recommendation(Answer):
     drafting: Drafting | None = None
     breakdown: list[Slice] = Field(default_factory=list)
     sameness: SameText | None = None
+    pairs: int = 0
     stopped_because: str | None = None
     cost: Cost | None
     confirmed: bool

@@ -109,6 +109,7 @@ def recommend(
         drafting=drafting,
         breakdown=sliced(found.baseline, challenger.arm) if challenger else [],
         sameness=challenger.sameness if challenger else None,
+        pairs=len(challenger.comparison.pairs) if challenger else 0,
         stopped_because=challenger.comparison.stopped_because if challenger else None,
         cost=cost(spec.price, own, baseline),
         confirmed=True,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 from collections.abc import Iterable
 from difflib import get_close_matches
@@ -301,6 +302,15 @@ def _is_none(value: object) -> bool:
     return value is None
 
 
+def _rate(value: object) -> object:
+    """Not left to the union of types, which would say of each why it is not that one."""
+    if value is None or value == "recorded":
+        return value
+    if type(value) not in {int, float} or not 0 < value < math.inf:  # type: ignore[operator]
+        raise ValueError(f"must be requests per second, more than 0, or recorded; is {value!r}")
+    return value
+
+
 class Load(Part):
     """Closed loop: so many requests in flight at any time. Open loop: requests at a rate.
 
@@ -309,7 +319,7 @@ class Load(Part):
     """
 
     concurrency: Whole | None = Field(default=None, ge=1, examples=["4"], exclude_if=_is_none)
-    request_rate: Annotated[float, Strict(), Field(gt=0)] | Literal["recorded"] | None = Field(
+    request_rate: Annotated[float | Literal["recorded"] | None, BeforeValidator(_rate)] = Field(
         default=None, examples=["2.5"], exclude_if=_is_none
     )
 

@@ -11,13 +11,19 @@ from rich.table import Table
 from rich.text import Text
 
 from studies.trials import Trial
-from tuner.answers import Recommendation, Recommendations
+from tuner.answers import Interval, Recommendation, Recommendations
 from tuner.display import ratio
 from tuner.errors import NotFoundError
 from tuner.preflight import Report
 from tuner.records import Setting, Stage, StudyRecord
 from tuner.spec import Load
 from tuner.store import Store
+
+STOPPED = {
+    "decided": "the difference was clear",
+    "precise": "the speed-up was known as precisely as asked",
+    "limit": "no more pairs are measured than that",
+}
 
 NO_PRICE = "no price, so no dollars: add `price: {usd_per_hour: ..., devices: ...}` to the study"
 
@@ -66,7 +72,33 @@ def recommendations(answers: Sequence[Recommendation]) -> RenderableType:
     columns = [_column(answer) for answer in answers]
     for heading in columns[0]:
         table.add_row(heading, *(column[heading] for column in columns))
-    return Group(table, *_notes(answers))
+    parts = [_breakdown(answer) for answer in answers if answer.breakdown]
+    return Group(table, *parts, *_notes(answers))
+
+
+def _breakdown(answer: Recommendation) -> Table:
+    """The finalist by kind of prompt and by prompt length: one speed-up does not fit all."""
+    config = answer.speculative_config or answer.considered[0].speculative_config
+    title = f"{Setting.of(config).label} at {answer.load}, by kind and by prompt length"
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD)
+    for heading in ("prompts", "answers", "TPOT p50, ms", "TPOT speed-up", "acceptance length"):
+        table.add_column(heading)
+    for part in answer.breakdown:
+        table.add_row(
+            part.name if part.by == "kind" else f"{part.name} prompt tokens",
+            str(part.requests),
+            _change(part.baseline_tpot_ms_p50, part.tpot_ms_p50),
+            _interval(part.tpot_speedup, "x"),
+            _interval(part.acceptance_length),
+        )
+    return table
+
+
+def _interval(found: Interval | None, unit: str = "") -> str:
+    if found is None:
+        return "-"
+    bounds = "" if found.low is None else f" ({found.low:.2f}-{found.high:.2f})"
+    return f"{found.value:.2f}{unit}{bounds}"
 
 
 def _column(answer: Recommendation) -> dict[str, str]:
@@ -87,21 +119,23 @@ def _column(answer: Recommendation) -> dict[str, str]:
         "TPOT p50, ms": _change(base.tpot_ms_p50, measured.tpot_ms_p50),
         "TTFT p95, ms": _change(base.ttft_ms_p95, measured.ttft_ms_p95),
         "output, tok/s": _change(base.output_throughput_tok_s, measured.output_throughput_tok_s),
-        "acceptance length": _number(answer.acceptance_length, 2),
+        "acceptance length": _interval(answer.drafting.acceptance_length if answer.drafting else None),
+        "tokens per decode step": _number(answer.tokens_per_decode_step, 2),
+        "KV cache, tokens": _change(answer.baseline_kv_cache_tokens, answer.kv_cache_tokens, 0),
         "$ per million output tokens": dollars,
     }
 
 
-def _change(before: float | None, after: float | None) -> str:
-    return f"{_number(before)} → {_number(after)}"
+def _change(before: float | None, after: float | None, digits: int = 1) -> str:
+    return f"{_number(before, digits)} → {_number(after, digits)}"
 
 
 def _notes(answers: Sequence[Recommendation]) -> list[Text]:
     first = answers[0]
     runner = f", runner {first.engine.runner}" if first.engine.runner else ""
-    sure, pairs = f"{first.speedup.confidence:.0%} intervals", first.measured.rounds
+    sure = f"{first.speedup.confidence:.0%} intervals"
     lines = [
-        f"{sure} over {pairs} pairs of rounds; measured {first.measured_at:%Y-%m-%d %H:%M} UTC",
+        f"{sure}; measured {first.measured_at:%Y-%m-%d %H:%M} UTC",
         f"on {first.hardware}, {first.engine.name} {first.engine.version}{runner}",
     ]
     if first.cost is None:
@@ -112,6 +146,13 @@ def _notes(answers: Sequence[Recommendation]) -> list[Text]:
             f" {c.speedup.value:.2f}x ({c.speedup.low:.2f}-{c.speedup.high:.2f}), {c.reason}"
             for c in answer.considered
         ]
+    lines += [
+        f"{answer.load}: {answer.pairs} pairs, stopped because"
+        f" {STOPPED[answer.stopped_because]}"
+        for answer in answers
+        if answer.stopped_because
+    ]
+    lines += [f"{answer.load}: {answer.sameness.reason}" for answer in answers if answer.sameness]
     common = [text for text in first.warnings if all(text in a.warnings for a in answers)]
     lines += [f"warning: {text}" for text in common]
     lines += [

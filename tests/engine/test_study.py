@@ -53,6 +53,11 @@ FIELDS = {
     "workload",
     "measured_at",
     "warnings",
+    "drafting",
+    "breakdown",
+    "sameness",
+    "pairs",
+    "stopped_because",
 }
 """What a recommendation promises to have."""
 
@@ -180,6 +185,14 @@ def test_the_recommendation_is_whole_and_speculates(bench: Bench) -> None:
     dollars = 0.1 / (answer["measured"]["output_throughput_tok_s"] * 3600) * 1e6
     assert answer["cost"]["usd_per_million_output_tokens"] == pytest.approx(dollars)
     assert any("CPU" in text for text in answer["warnings"])
+    assert answer["stopped_because"] == "decided"
+    assert answer["pairs"] >= 5
+    assert answer["sameness"]["worse"] is False
+    assert "scored tokens" in answer["sameness"]["reason"]
+    length = answer["drafting"]["acceptance_length"]
+    assert length["low"] <= answer["acceptance_length"] <= length["high"]
+    assert {part["by"] for part in answer["breakdown"]} == {"kind", "prompt_tokens"}
+    assert all(part["acceptance_length"] for part in answer["breakdown"])
 
 
 def test_the_exported_script_starts_a_server_that_speculates(bench: Bench, tmp_path: Path) -> None:

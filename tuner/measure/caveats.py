@@ -34,7 +34,7 @@ SPLIT_SHARE = 0.02
 def caveats(
     round_: Round, counters: Counters, figures: Figures, workload: Workload, *, speculates: bool
 ) -> tuple[str, ...]:
-    """One sentence each, the most serious first. ``speculates``: the server counts drafts at all."""
+    """One sentence each, most serious first. ``speculates``: the server counts drafts at all."""
     return (
         *_of_drafts(counters, speculates=speculates),
         *_of_server(counters, figures, workload),

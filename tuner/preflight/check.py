@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tuner.errors import SpecError
-from tuner.load.prompts import load_prompts
+from tuner.load.prompts import (
+    Prompt,
+    load_prompts,
+    require_timestamps,
+    skipped_conversations,
+)
 from tuner.preflight import models
 from tuner.records import EngineFacts
 from tuner.spec import Candidate, StudySpec
@@ -38,10 +43,9 @@ def check_study(spec: StudySpec) -> Report:
     for number, candidate in enumerate(spec.candidates):
         where = f"candidates[{number}]"
         problems += _draft(where, candidate, spec)
-    try:
-        load_prompts(spec.workload)
-    except SpecError as error:
-        problems += error.lines()
+    workload_problems, workload_warnings = _workload(spec)
+    problems += workload_problems
+    warnings += workload_warnings
     sampling = spec.workload.sampling
     if sampling.min_p and sampling.temperature > 0:
         warnings.append(
@@ -63,6 +67,34 @@ def check_engine(spec: StudySpec, facts: EngineFacts) -> Report:
         " (pip install --no-deps arctic-inference) or remove the candidate"
     )
     return Report((problem,), warnings)
+
+
+def _workload(spec: StudySpec) -> tuple[list[str], list[str]]:
+    """Problems and warnings of the traffic, as far as its file tells."""
+    try:
+        prompts = load_prompts(spec.workload)
+        skipped = skipped_conversations(spec.workload)
+    except SpecError as error:
+        return error.lines(), []
+    problems = [*_lengths(spec, prompts)]
+    if any(load.request_rate == "recorded" for load in spec.loads):
+        mistake = require_timestamps(prompts)
+        problems += [f"{mistake.where}: {mistake.message}"] if mistake else []
+    if not skipped:
+        return problems, []
+    left_out = f"workload.path: {skipped} conversations begin with no person's words: left out"
+    return problems, [left_out]
+
+
+def _lengths(spec: StudySpec, prompts: Sequence[Prompt]) -> Iterator[str]:
+    """Answers that cannot fit the engine's context, whatever the prompts' lengths."""
+    context = spec.engine.args.get("max_model_len") or models.context_tokens(spec.target.model)
+    longest = max(prompt.output_tokens or spec.workload.output_tokens for prompt in prompts)
+    if isinstance(context, int) and longest >= context:
+        yield (
+            f"workload.output_tokens: an answer of {longest} tokens does not fit the engine's"
+            f" context of {context}; ask for fewer, or raise engine.args.max_model_len"
+        )
 
 
 def _readable(where: str, model: str) -> Iterator[str]:

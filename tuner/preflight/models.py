@@ -45,12 +45,12 @@ def vocabulary_size(model_config: dict[str, Any]) -> int | None:
 
 
 def context_tokens(model: str | None) -> int | None:
-    """The longest text a model was made for, ``max_position_embeddings``; None where unknown.
-
-    Raises OSError or ValueError as config.
-    """
+    """The longest text a model was made for, ``max_position_embeddings``; None where unknown."""
     place = folder(model) if model else None
-    length = config(place).get("max_position_embeddings") if place else None
+    try:
+        length = config(place).get("max_position_embeddings") if place else None
+    except (OSError, ValueError):
+        return None  # a file that can't be read is a problem of its own, told elsewhere
     return length if isinstance(length, int) else None
 
 

@@ -1,0 +1,49 @@
+"""Pairs whose arms were not offered the same are dropped, and measured again."""
+
+import pytest
+
+from studies import bench
+from studies.events import Warned
+from studies.loop import optimize
+from studies.projection import make_optuna_tables
+from tuner.errors import IncomparableError
+from tuner.store import Store, upgrade
+
+
+@pytest.fixture
+def opened(settings):
+    upgrade(settings.storage_url, also=make_optuna_tables)
+    with Store.open(settings.storage_url, settings.data_dir) as store:
+        yield store
+
+
+def refusing(times: int):
+    """Refuses the first comparisons as the real check does where a client was late."""
+    left = iter(range(times))
+
+    def check(*_: object) -> None:
+        if next(left, None) is not None:
+            raise IncomparableError("the client sent a request late")
+
+    return check
+
+
+def test_a_pair_that_cannot_be_compared_is_dropped_and_measured_again(
+    fake_study, opened, settings, monkeypatch
+):
+    monkeypatch.setattr(bench, "require_comparable", refusing(2))
+    events = []
+    spec = fake_study(candidates=[{"method": "suffix", "k": 4}])
+    [answer] = optimize(spec, opened, settings, events.append)
+    assert answer.confirmed
+    dropped = [e for e in events if isinstance(e, Warned) and "dropped" in e.text]
+    assert len(dropped) == 2
+
+
+def test_where_pairs_go_on_being_incomparable_the_study_ends_with_the_reason(
+    fake_study, opened, settings, monkeypatch
+):
+    events = []
+    monkeypatch.setattr(bench, "require_comparable", refusing(100))
+    with pytest.raises(IncomparableError, match="late"):
+        optimize(fake_study(), opened, settings, events.append)
