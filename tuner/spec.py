@@ -88,6 +88,7 @@ OWN_ENGINE_ARGS = frozenset(
     {
         "model",
         "host",
+        "per_request_spec_decode_metrics",
         "port",
         "revision",
         "speculative_config",

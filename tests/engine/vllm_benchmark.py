@@ -1,7 +1,8 @@
 """Runs in vLLM's own interpreter: what its benchmark makes of recorded streams.
 
-Recorded streams come as JSON on standard input; the metrics go as JSON to standard output. The
-request functions and the sums are vLLM's own; only the connection and the clock are played.
+Recordings, a list of streams each, come as a JSON list on standard input; the metrics of each go as
+a JSON list to standard output. The request functions and the sums are vLLM's own; only the
+connection and the clock are played.
 """
 
 from __future__ import annotations
@@ -57,8 +58,7 @@ class Playback:
             yield text.encode()
 
 
-def main() -> None:
-    streams = json.load(sys.stdin)
+def metrics_of(streams: list[dict[str, Any]]) -> dict[str, Any]:
     outputs = []
     end_s = 0.0
     for stream in streams:
@@ -69,33 +69,35 @@ def main() -> None:
         )
         outputs.append(asyncio.run(CALLS[stream["endpoint"]](asked, playback)))
         end_s = max(end_s, playback.now_s)
-    with contextlib.redirect_stdout(sys.stderr):
-        metrics, lengths = calculate_metrics(
-            input_requests=[],
-            outputs=outputs,
-            # As benchmark() takes it: from before the first request to when all have ended.
-            dur_s=end_s - min(stream["sent_s"] for stream in streams),
-            tokenizer=None,
-            selected_percentiles=[50, 95],
-            goodput_config_dict={},
-        )
-    json.dump(
-        {
-            "completed": metrics.completed,
-            "output_tokens": metrics.total_output,
-            "lengths": lengths,
-            "ttft_ms": [output.ttft * 1000 for output in outputs],
-            "e2e_ms": [output.latency * 1000 for output in outputs],
-            "ttft_ms_p50": metrics.median_ttft_ms,
-            "ttft_ms_p95": dict(metrics.percentiles_ttft_ms)[95],
-            "tpot_ms_p50": metrics.median_tpot_ms,
-            "tpot_ms_p95": dict(metrics.percentiles_tpot_ms)[95],
-            "e2e_ms_p50": metrics.median_e2el_ms,
-            "e2e_ms_p95": dict(metrics.percentiles_e2el_ms)[95],
-            "output_throughput_tok_s": metrics.output_throughput,
-        },
-        sys.stdout,
+    metrics, lengths = calculate_metrics(
+        input_requests=[],
+        outputs=outputs,
+        # As benchmark() takes it: from before the first request to when all have ended.
+        dur_s=end_s - min(stream["sent_s"] for stream in streams),
+        tokenizer=None,
+        selected_percentiles=[50, 95],
+        goodput_config_dict={},
     )
+    return {
+        "completed": metrics.completed,
+        "output_tokens": metrics.total_output,
+        "lengths": lengths,
+        "ttft_ms": [output.ttft * 1000 for output in outputs],
+        "e2e_ms": [output.latency * 1000 for output in outputs],
+        "ttft_ms_p50": metrics.median_ttft_ms,
+        "ttft_ms_p95": dict(metrics.percentiles_ttft_ms)[95],
+        "tpot_ms_p50": metrics.median_tpot_ms,
+        "tpot_ms_p95": dict(metrics.percentiles_tpot_ms)[95],
+        "e2e_ms_p50": metrics.median_e2el_ms,
+        "e2e_ms_p95": dict(metrics.percentiles_e2el_ms)[95],
+        "output_throughput_tok_s": metrics.output_throughput,
+    }
+
+
+def main() -> None:
+    with contextlib.redirect_stdout(sys.stderr):
+        found = [metrics_of(streams) for streams in json.load(sys.stdin)]
+    json.dump(found, sys.stdout)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from typing import Any
 from tuner.records import EngineFacts, Setting
 from tuner.spec import EngineSpec, Target
 
-STEPS = "per_request_spec_decode_metrics"
+STEPS = "--per-request-spec-decode-metrics"
 """vLLM's argument that has each answer say what was accepted in each of its verify steps."""
 
 STEPS_SINCE = (0, 32)
@@ -46,8 +46,8 @@ def engine_command(
         argv += _flag(name, value)
     if not setting.is_off:
         argv += ["--speculative-config", setting.config]
-    watches = not setting.is_off and _says_steps(facts) and not _asks_for_steps(engine)
-    observe = (f"--{STEPS.replace('_', '-')}", "detailed") if watches else ()
+    watches = not setting.is_off and _says_steps(facts)
+    observe = (STEPS, "detailed") if watches else ()
     return EngineCommand(tuple(argv), dict(engine.env), observe)
 
 
@@ -66,10 +66,6 @@ def _says_steps(facts: EngineFacts) -> bool:
         and version is not None
         and (int(version[1]), int(version[2])) >= STEPS_SINCE
     )
-
-
-def _asks_for_steps(engine: EngineSpec) -> bool:
-    return any(name.replace("-", "_") == STEPS for name in engine.args)
 
 
 def _flag(name: str, value: Any) -> list[str]:
