@@ -86,3 +86,14 @@ endef
 # PyPI has only the CUDA build for Linux: it works on a CPU too, and takes several GB.
 pypi_torch = { echo "== No CPU build of PyTorch found: taking PyPI's, several GB. With an index that" \
 	"has one: PIP_EXTRA_INDEX_URL=ADDRESS make ..." >&2; .venv-vllm/bin/$(PIP) torch==2.13.0; }
+
+.PHONY: bench-measurement
+bench-measurement: $(OURS) $(VLLM) models
+	@echo "== The tuner's client against vLLM's own, on real servers: 20 to 60 minutes; goes on" \
+		"where it was stopped"
+	@.venv/bin/python -m tests.benchmarks.measurement --keep
+
+.PHONY: bench-client
+bench-client: $(OURS)
+	@echo "== The client against a scripted server, at 1, 20 and 200 streams: about a minute"
+	@.venv/bin/python -m tests.benchmarks.client

@@ -11,8 +11,9 @@ from uuid import uuid4
 from studies.events import EngineReady, EngineStarting, RoundStarting
 from studies.run import Run
 from tuner.engine.server import Engine, Server, log_tail
-from tuner.errors import EngineError
+from tuner.errors import EngineError, Failure, FailureKind, RoundError
 from tuner.load.plan import Deck, RoundPlan
+from tuner.measure.counters import DRAFTS, read_counters
 from tuner.measure.measure import Measured, measure_round, probe_request, warm_up
 from tuner.records import EngineStart, Measurement, Purpose, Setting
 from tuner.spec import Load
@@ -140,8 +141,24 @@ def started(run: Run, setting: Setting, purpose: Purpose) -> Iterator[Arm]:
             run.store.update_engine_start(start)
             run.observe(EngineReady(setting, server.startup_s, server.facts))
             probe_request(server, run.prompts[0], run.spec.workload)
+            if setting.is_off:
+                _require_no_speculation(server)
             yield Arm(run, server, start, Deck(run.prompts, start_id), answered=1)
     except EngineError as error:
         start = replace(start, failure=error.failure, log_tail=log_tail(log_path))
         run.store.update_engine_start(start)
         raise
+
+
+def _require_no_speculation(server: Server) -> None:
+    """Off is no speculative config at all, not one that drafts nothing (vllm#49548).
+
+    Raises RoundError where the server counts drafts all the same: a config file that is named in
+    engine.args, or engine.command, can bring a speculative config that no argument of ours shows.
+    """
+    if DRAFTS in read_counters(server.base_url):
+        message = (
+            "it speculates: engine.args.config or engine.command brings a speculative config;"
+            " remove it there, it belongs under candidates"
+        )
+        raise RoundError(Failure(FailureKind.BAD_SPECULATIVE_CONFIG, message))

@@ -9,12 +9,17 @@ from itertools import count
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 from sqlalchemy import create_engine, make_url, text
 
 from tests.postgres import find_installed, find_packaged, running
 from tuner.store import Store, open_store, upgrade
 
 _names = count()
+
+# A busy machine is no reason for a test to fail.
+settings.register_profile("without deadline", deadline=None)
+settings.load_profile("without deadline")
 
 
 @pytest.fixture(autouse=True)

@@ -103,7 +103,7 @@ def _interval(found: Interval | None, unit: str = "") -> str:
 
 def _column(answer: Recommendation) -> dict[str, str]:
     s, measured, base, cost = answer.speedup, answer.measured, answer.baseline, answer.cost
-    on = answer.speculative_config is not None
+    drafting, on = answer.drafting, answer.speculative_config is not None
     dollars = "-"
     if cost is not None:
         before, after = (
@@ -119,7 +119,7 @@ def _column(answer: Recommendation) -> dict[str, str]:
         "TPOT p50, ms": _change(base.tpot_ms_p50, measured.tpot_ms_p50),
         "TTFT p95, ms": _change(base.ttft_ms_p95, measured.ttft_ms_p95),
         "output, tok/s": _change(base.output_throughput_tok_s, measured.output_throughput_tok_s),
-        "acceptance length": _interval(answer.drafting.acceptance_length if answer.drafting else None),
+        "acceptance length": _interval(drafting.acceptance_length if drafting else None),
         "tokens per decode step": _number(answer.tokens_per_decode_step, 2),
         "KV cache, tokens": _change(answer.baseline_kv_cache_tokens, answer.kv_cache_tokens, 0),
         "$ per million output tokens": dollars,
@@ -147,8 +147,7 @@ def _notes(answers: Sequence[Recommendation]) -> list[Text]:
             for c in answer.considered
         ]
     lines += [
-        f"{answer.load}: {answer.pairs} pairs, stopped because"
-        f" {STOPPED[answer.stopped_because]}"
+        f"{answer.load}: {answer.pairs} pairs, stopped because {STOPPED[answer.stopped_because]}"
         for answer in answers
         if answer.stopped_because
     ]

@@ -35,10 +35,16 @@ def serving(answer: Handler, metrics: Callable[[], str] = str) -> Iterator[str]:
         await web.TCPSite(runner, "127.0.0.1", 0).start()
         return f"http://127.0.0.1:{runner.addresses[0][1]}"
 
+    async def stop() -> None:
+        # asyncio loses a connection that it is accepting while it closes the server.
+        for _ in range(10):
+            await asyncio.sleep(0)
+        await runner.cleanup()
+
     try:
         yield asyncio.run_coroutine_threadsafe(start(), loop).result()
     finally:
-        asyncio.run_coroutine_threadsafe(runner.cleanup(), loop).result()
+        asyncio.run_coroutine_threadsafe(stop(), loop).result()
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
         loop.close()

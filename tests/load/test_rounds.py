@@ -140,6 +140,26 @@ class TestClosedLoop:
         assert sorted(server.limits[:5]) == [ceil(LIMIT * n / 5) for n in range(1, 6)]
         assert set(server.limits[5:]) == {LIMIT}
 
+    def test_nothing_counts_before_something_of_each_clients_first_answer_arrived(self) -> None:
+        plan = plan_of(Load(concurrency=3))
+        texts: list[str] = []
+        enough = asyncio.Event()
+
+        async def answer(request: web.Request) -> web.StreamResponse:
+            texts.append((await request.json())["messages"][0]["content"])
+            place = len(texts)
+            if place == 6:
+                enough.set()
+            if place in {2, 3}:  # their prefill takes as long as four other requests do
+                async with asyncio.timeout(PATIENCE_S):
+                    await enough.wait()
+            return await send(request, *chat_answer("a", completion_tokens=2))
+
+        round_ = run(answer, plan)
+
+        assert len(round_.counted) == 6
+        assert not set(texts[:6]) & set(said(plan))
+
     def test_one_client_needs_no_padding(self) -> None:
         plan = plan_of(Load(concurrency=1))
         server = Server(1)

@@ -97,8 +97,9 @@ def test_the_same_prompt_is_compared_with_itself_whatever_the_order() -> None:
     candidate = [answer("b", 40.0), answer("a", 10.0), answer("a", 20.0)]
 
     log_ratio = found((baseline, candidate))["chat"].log_ratio
+    fewer = found((baseline, [answer("a", 10.0)]))["chat"].log_ratio
 
-    assert log_ratio == Estimate(0.0, 0.0, 0.0)
+    assert log_ratio == fewer == Estimate(0.0, 0.0, 0.0)
 
 
 def test_only_what_both_arms_counted_and_answered() -> None:

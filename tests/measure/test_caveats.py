@@ -173,11 +173,15 @@ class TestReconcile:
 
         assert reconcile(counters, samples) == []
 
+    def test_a_last_step_may_be_counted_beyond_what_was_told_of_it(self) -> None:
+        samples = [speculated([1, 2, 3])]
+
+        assert reconcile(replace(counted(samples), accepted_tokens=6 + 3), samples) == []
+
     @pytest.mark.parametrize(
         "off", [{"drafts": 2}, {"drafts": 4}, {"accepted_tokens": 5}, {"accepted_tokens": 10}]
     )
     def test_counters_that_disagree(self, off: dict[str, int]) -> None:
-        """Each answer's last step may be counted beyond what was told of it: k tokens here."""
         samples = [speculated([1, 2, 3])]
 
         (sentence,) = reconcile(replace(counted(samples), **off), samples)
@@ -205,6 +209,12 @@ class TestReconcile:
         (sentence,) = reconcile(Counters(), [sample])
 
         assert sentence.startswith("10 decode steps arrived in 20 chunks: ")
+
+    def test_a_finishing_chunk_of_its_own_is_no_piece(self) -> None:
+        told = answered([1] * 11, chunk_tokens=(*[1] * 11, 0), chunk_ms=tuple(range(12)))
+        untold = answered([1] * 12, completion_tokens=11, chunk_tokens=())
+
+        assert reconcile(Counters(), [told, untold]) == []
 
     def test_speculation_without_an_account_of_each_answer_says_nothing_of_steps(self) -> None:
         sample = answered([1, 3, 2])

@@ -155,5 +155,10 @@ class TestDifference:
 
         assert "spec_decode_num_drafts went from 17 to 3" in bad(COUNTERS, after)
 
+    def test_case_7_a_counter_that_was_negative_before(self) -> None:
+        negative = COUNTERS | {"spec_decode_num_accepted_tokens": -3.0}
+
+        assert "went from -3 to 24" in bad(negative, COUNTERS)
+
     def test_a_counter_that_vanished(self) -> None:
         assert "was on /metrics before" in bad(COUNTERS, {"generation_tokens": 41.0})

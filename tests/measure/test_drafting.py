@@ -86,6 +86,12 @@ class TestDecodeSteps:
 
         assert decode_steps(sample, (2,)) == 3
 
+    def test_chunks_in_pieces_are_not_more_steps(self) -> None:
+        """Four tokens after the prefill's leave room for four steps at most, not for seven."""
+        sample = speculated([None, 4], cut=2, chunk_tokens=(), chunk_ms=tuple(range(8)))
+
+        assert decode_steps(sample, (4,)) == 4
+
 
 class TestByRequest:
     @given(st.lists(STEPS, min_size=1, max_size=6))

@@ -22,6 +22,7 @@ def answer(*token_ids: int, text: str = "", finish_reason: str = "length") -> Re
         ("", 0),
         ("abc", 0),
         ("abcabc", 0),
+        ("some text before: abcabc", 0),
         ("abcabcabc", 6),
         ("some text before: abcabcabc", 6),
         ("abcabcabcab", 8),

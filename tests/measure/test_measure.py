@@ -11,12 +11,14 @@ import pytest
 from aiohttp import web
 
 from tests.load.scripted import chat_answer, send, serving
+from tests.measure.answers import answered
 from tests.measure.exposition import exposition
 from tuner.errors import FailureKind, RoundError
 from tuner.load.plan import Arrival, RoundPlan
 from tuner.load.prompts import Prompt
 from tuner.measure import measure
 from tuner.measure.measure import Measured, measure_round, probe_request, warm_up
+from tuner.records import Round
 from tuner.spec import Load, Workload
 
 PROMPT = Prompt("p", "chat", ({"role": "user", "content": "Hello"},), None)
@@ -160,6 +162,18 @@ def test_a_plan_without_requests_is_no_round() -> None:
         measure_round(Scripted(base_url), RoundPlan(Load(concurrency=2), ()), Workload())
 
     assert caught.value.failure.kind is FailureKind.REQUESTS_FAILED
+
+
+def test_fewer_answers_than_planned_are_no_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    def cut_short(*_: object, **__: object) -> Round:
+        return Round(PLAN.load, (answered([1, 1]),) * 2)
+
+    monkeypatch.setattr(measure, "run_round", cut_short)
+    with (
+        serving(sound, in_turn(counted(0))) as base_url,
+        pytest.raises(RoundError, match="2 of 3 planned requests were answered"),
+    ):
+        measure_round(Scripted(base_url), PLAN, Workload())
 
 
 def test_a_server_that_streams_no_usage_is_told_the_flag() -> None:

@@ -157,7 +157,14 @@ class TestDrawn:
 class TestTooLittle:
     @pytest.mark.parametrize("temperature", [0.0, 1.0])
     @pytest.mark.parametrize(
-        ("baseline", "candidate"), [([], []), ([text()] * 50, []), ([text()] * 50, [text(100, 90)])]
+        ("baseline", "candidate"),
+        [
+            ([], []),
+            ([text()] * 50, []),
+            ([text()] * 50, [text(100, 90)]),
+            ([text()] * 50, [text(100, 90), text(0)]),
+            ([text(0)] * 50, [text(0)] * 50),
+        ],
     )
     def test_nothing_can_be_told(
         self, baseline: list[ScoredText], candidate: list[ScoredText], temperature: float

@@ -135,11 +135,15 @@ def decode_steps(sample: RequestSample, accepted: Sequence[int]) -> int:
     where the server sent several steps' tokens together. Exact but where it did that in an answer
     that was cut and had steps without a draft.
     """
-    chunks = sum(carried > 0 for carried in sample.chunk_tokens) or len(sample.chunk_ms)
     uncut = (sample.completion_tokens or 1) - 1 - sum(accepted)
     fewest = max(len(accepted), uncut)
     most = max(fewest, uncut + (accepted[-1] if accepted else 0))
-    return min(max(chunks - 1, fewest), most)
+    return min(max(token_chunks(sample) - 1, fewest), most)
+
+
+def token_chunks(sample: RequestSample) -> int:
+    """How many chunks carried tokens, as far as the server told."""
+    return sum(carried > 0 for carried in sample.chunk_tokens) or len(sample.chunk_ms)
 
 
 def _drafting(tallies: Sequence[Tally], by: str) -> Drafting | None:

@@ -71,7 +71,7 @@ def decide(log_ratios: Sequence[float], precision: float, *, drift: float = 0.0)
     """
     used = log_ratios[:MOST_PAIRS]
     mean, half = _mean_and_half_width(used)
-    half += 0
+    half += drift
     stopped: StoppedBecause | None = None
     if abs(mean) > half:
         stopped = "decided"
