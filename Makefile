@@ -1,7 +1,7 @@
 # From a clean checkout: `make quickstart` measures and recommends, `make test` checks everything.
 # Both set up what they need, can be interrupted, and reuse what is there.
 
-.PHONY: help quickstart test lint setup vllm models clean
+.PHONY: help quickstart test lint setup vllm models clean bench-measurement bench-client
 .DEFAULT_GOAL := help
 
 PYTHON ?= $(shell for p in python3.11 python3; do \
@@ -19,6 +19,9 @@ help:
 	@echo "make setup       the tuner's environment, .venv"
 	@echo "make vllm        vLLM's environment, .venv-vllm (for $(ACCELERATOR))"
 	@echo "make models      the quickstart's models, in the tuner's data folder"
+	@echo "make bench-client, make bench-measurement"
+	@echo "                 the tuner's own client: its CPU use and error at 200 streams (a minute);"
+	@echo "                 against vLLM's benchmark client on real servers (up to an hour)"
 	@echo "make clean       remove both environments, builds and caches"
 
 quickstart: $(OURS) $(VLLM)
@@ -43,6 +46,15 @@ vllm: $(VLLM)
 models: $(OURS) $(VLLM)
 	@echo "== Models: 40 seconds where they are not there yet"
 	@.venv/bin/python -m tuner.demo
+
+bench-measurement: $(OURS) $(VLLM) models
+	@echo "== The tuner's client against vLLM's own, on real servers: 20 to 60 minutes; goes on" \
+		"where it was stopped"
+	@.venv/bin/python -m tests.benchmarks.measurement --keep
+
+bench-client: $(OURS)
+	@echo "== The client against a scripted server, at 1, 20 and 200 streams: about a minute"
+	@.venv/bin/python -m tests.benchmarks.client
 
 clean:
 	rm -rf .venv .venv-vllm build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache \
@@ -86,14 +98,3 @@ endef
 # PyPI has only the CUDA build for Linux: it works on a CPU too, and takes several GB.
 pypi_torch = { echo "== No CPU build of PyTorch found: taking PyPI's, several GB. With an index that" \
 	"has one: PIP_EXTRA_INDEX_URL=ADDRESS make ..." >&2; .venv-vllm/bin/$(PIP) torch==2.13.0; }
-
-.PHONY: bench-measurement
-bench-measurement: $(OURS) $(VLLM) models
-	@echo "== The tuner's client against vLLM's own, on real servers: 20 to 60 minutes; goes on" \
-		"where it was stopped"
-	@.venv/bin/python -m tests.benchmarks.measurement --keep
-
-.PHONY: bench-client
-bench-client: $(OURS)
-	@echo "== The client against a scripted server, at 1, 20 and 200 streams: about a minute"
-	@.venv/bin/python -m tests.benchmarks.client

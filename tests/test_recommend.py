@@ -22,6 +22,7 @@ from tuner.records import (
     Counters,
     EngineFacts,
     HostFacts,
+    Measurement,
     Purpose,
     Sameness,
     Setting,
@@ -169,9 +170,9 @@ def test_a_better_latency_with_fewer_tokens_says_so() -> None:
 
 
 def test_cpu_evidence_and_a_wide_interval_say_so() -> None:
-    given = answer(findings(0.1, 0.9, because="limit"))
+    given = answer(findings(-0.1, 0.9, because="limit"))
     assert any("CPU" in text for text in given.warnings)
-    assert any("wider than" in text for text in given.warnings)
+    assert any("not decided" in text and "0.90x and 2.46x" in text for text in given.warnings)
     gpu = context(host=HostFacts("cuda", "A CPU", 2, 8, gpus=("H200",), driver="580"))
     on_gpu = recommend(study_spec(), "t", gpu, findings(0.5, 0.52), [])
     assert not any("CPU" in text for text in on_gpu.warnings)
@@ -225,3 +226,20 @@ def test_suffix_on_prompts_that_come_again_is_warned_of() -> None:
         remembering = arm(suffix, [40.0, 50.0], counters=counters(), repeated_prompts=repeated)
         given = answer(replace(found, challenger=replace(found.challenger, arm=remembering)))
         assert any("remembers" in text for text in given.warnings) is told
+
+
+@pytest.mark.parametrize(("objective", "told"), [("e2e_p95", True), ("tpot_p50", False)])
+def test_totals_of_answers_of_other_lengths_say_so(objective: str, told: bool) -> None:
+    found = findings(0.5, 0.7)
+    assert found.challenger
+    shorter, whole = (
+        replace(side, measurements=[with_length(m, tokens) for m in side.measurements])
+        for side, tokens in ((found.challenger.arm, 947.0), (found.baseline, 1000.0))
+    )
+    challenger = replace(found.challenger, arm=shorter)
+    given = answer(replace(found, challenger=challenger, baseline=whole), objective=objective)
+    assert any("947 tokens" in text and "1000" in text for text in given.warnings) is told
+
+
+def with_length(measured: Measurement, tokens: float) -> Measurement:
+    return replace(measured, figures=replace(measured.figures, mean_output_tokens=tokens))

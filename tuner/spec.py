@@ -395,7 +395,8 @@ class StudySpec(Part):
     objective: Objective = "tpot_p50"
     price: Price | None = Field(default=None, validate_default=True)
     precision: Number = Field(default=0.05, gt=0, lt=0.5)
-    """Half-width wanted of a reported speed-up's 95 % interval, as a share (0.05 is ±5 %)."""
+    """A difference that matters, as a share (0.05 is ±5 %): a comparison goes on until its 95 %
+    interval excludes "no difference", or lies within this of it, or the limit of pairs."""
     budget: Budget = Budget()
 
     @field_validator("loads")

@@ -21,7 +21,7 @@ from tuner.store import Store
 
 STOPPED = {
     "decided": "the difference was clear",
-    "precise": "the speed-up was known as precisely as asked",
+    "precise": "any difference is smaller than the precision asked for",
     "limit": "no more pairs are measured than that",
 }
 

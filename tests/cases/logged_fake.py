@@ -2,8 +2,8 @@
 
 ``python logged_fake.py FOLDER ...`` takes the fake's own arguments after FOLDER and adds a file of
 JSON lines there: its arguments, then each streamed request with how many were under way already,
-and the number of each that was answered to its end. The second request is held back until a third
-one has come, so that what was sent together is together on a slow machine too.
+and the number of each that was answered to its end. The first request that is no probe is held
+back until another one has come: what was sent together is together on a slow machine too.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from aiohttp.typedefs import Handler
 from tuner.engine import fake, fake_bodies
 from tuner.engine.fake_answers import Answers
 
-HELD = 1
+PROBE_TOKENS = 8
 PATIENCE_S = 20
 
 LOG = Path(sys.argv.pop(1)) / f"{time.time_ns()}.jsonl"
@@ -37,7 +37,8 @@ def note(what: str, value: Any) -> None:
 class LoggedAnswers(Answers):
     _numbers = count()
     _under_way = 0
-    _arrived = asyncio.Event()
+    _is_first = True
+    _another = asyncio.Event()
 
     def application(self) -> web.Application:
         app = super().application()
@@ -53,17 +54,23 @@ class LoggedAnswers(Answers):
         ids = fake_bodies.prompt_ids(body)
         note("sent", {"number": number, "ids": ids, "beside": self._under_way, "body": body})
         self._under_way += 1
-        if number > HELD:
-            self._arrived.set()
         try:
-            if number == HELD:
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(self._arrived.wait(), PATIENCE_S)
+            if body["max_tokens"] > PROBE_TOKENS:
+                await self._wait_for_another()
             response = await handler(request)
         finally:
             self._under_way -= 1
         note("answered", number)
         return response
+
+    async def _wait_for_another(self) -> None:
+        """Only the first one waits."""
+        if self._is_first:
+            self._is_first = False
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._another.wait(), PATIENCE_S)
+        else:
+            self._another.set()
 
 
 if __name__ == "__main__":

@@ -100,8 +100,9 @@ def test_case_07_a_negative_counter_fails_the_candidate_and_nothing_is_stored(
         [failed] = running.store.failures(running.store.measurements()[0].context)
         assert failed.failure.kind is FailureKind.BAD_COUNTERS
         assert told.speculative_config is None
-        reason = "suffix k=1 could not be measured: bad counters"
-        assert any(text.startswith(reason) and "went from -" in text for text in told.warnings)
+        [reason] = [text for text in told.warnings if "could not be measured" in text]
+        assert reason.startswith("suffix k=1 could not be measured: bad counters: ")
+        assert "accepted_tokens went from" in reason
 
         before = running.store.measurements()
         place = {"study": "case", "context": before[0].context, "setting": OFF}
@@ -122,7 +123,7 @@ def test_case_07_a_counter_that_is_no_number_fails_the_round(accepted: float) ->
     before = {"generation_tokens": 0.0, "spec_decode_num_accepted_tokens": 0.0}
     after = {"generation_tokens": 33.0, "spec_decode_num_accepted_tokens": accepted}
 
-    with pytest.raises(RoundError, match="num_accepted_tokens went from 0 to ") as caught:
+    with pytest.raises(RoundError, match="num_accepted_tokens went from ") as caught:
         round_over(exposition(before), exposition(after))
 
     assert caught.value.failure.kind is FailureKind.BAD_COUNTERS
@@ -169,7 +170,6 @@ def test_case_09_engines_are_summed_and_their_timestamps_left_out() -> None:
     assert found.counters.draft_tokens == 48
     assert found.counters.accepted_tokens == 24
     assert found.counters.accepted_at_position == (16, 8, 0)
-    assert found.figures.acceptance_length == pytest.approx(2.5)
     assert found.warnings == ()
 
 

@@ -14,7 +14,7 @@ from tests.measure.answers import answered
 from tuner.errors import BaselineError
 from tuner.measure.measure import Measured
 from tuner.measure.sequential import FIRST_PAIRS
-from tuner.records import Setting
+from tuner.records import OFF, Setting
 from tuner.spec import EngineSpec, Load
 
 
@@ -56,8 +56,10 @@ def test_case_01_so_it_is_in_a_study(slow_draft: Study) -> None:
     """Of a draft that is right in 96.6 % and makes a step five times as long (vllm#39680)."""
     [lived] = slow_draft.store.recommendations("case")
     assert lived.speculative_config is None
-    assert lived.baseline.prefix_cache_hit_share == 0.0
     [loser] = lived.considered
+    assert loser.measured
+    assert loser.measured.prefix_cache_hit_share is not None
+    assert lived.baseline.prefix_cache_hit_share is not None
     assert loser.drafting
     assert loser.drafting.acceptance_length.value == pytest.approx(1.966, abs=0.1)
 
@@ -133,12 +135,13 @@ def test_case_03_drafting_nothing_still_costs_and_the_baseline_pays_none_of_it(
 
 
 def test_case_03_the_baseline_has_no_speculative_config_at_all(slow_draft: Study) -> None:
-    """Nor has what is exported where the answer is off (vllm#49548)."""
-    [told] = slow_draft.store.recommendations("case")
-
+    """Not one with k=0, nor one that its argv only hides (vllm#49548)."""
     assert [engine.speculates for engine in slow_draft.engines] == [False, True] * 2
-    assert not any("spec" in word for word in slow_draft.engines[0].argv)
-    assert not any("spec" in word for word in told.launch_command)
+    off = [start for start in slow_draft.store.engine_starts("case") if start.setting.is_off]
+    for argv in (slow_draft.engines[0].argv, *(start.argv for start in off)):
+        assert not any("spec" in word for word in argv)
+    rows = slow_draft.store.measurements(setting=OFF)
+    assert {(row.counters.drafts, row.counters.accepted_at_position) for row in rows} == {(0, ())}
 
 
 @pytest.mark.parametrize(

@@ -231,9 +231,9 @@ def test_a_prompt_that_does_not_fit_the_engine_is_named_before_anything_is_measu
 
 
 def test_a_rate_is_a_load_like_a_concurrency(fake_study, opened, settings):
-    spec = fake_study(loads=[{"concurrency": 1}, {"request_rate": 30.0}])
+    spec = fake_study(loads=[{"concurrency": 1}, {"request_rate": 10.0}])
     alone, at_rate = optimize(spec, opened, settings, ignore)
-    assert str(at_rate.load) == "30 requests/s"
+    assert str(at_rate.load) == "10 requests/s"
     assert at_rate.measured.requests == 2 * at_rate.measured.rounds
     assert alone.load.concurrency == 1
     assert opened.recommendations("fake") == [alone, at_rate]
@@ -241,7 +241,7 @@ def test_a_rate_is_a_load_like_a_concurrency(fake_study, opened, settings):
 
 def test_recorded_arrivals_are_a_load_too(fake_study, opened, settings, tmp_path):
     path = tmp_path / "log.jsonl"
-    lines = [{"prompt": f"tell me of {n}", "timestamp": 100 + n / 20} for n in range(6)]
+    lines = [{"prompt": f"tell me of {n}", "timestamp": 100 + n / 10} for n in range(6)]
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     workload = {"path": str(path), "output_tokens": 8, "requests": 2}
     spec = fake_study(workload=workload, loads=[{"request_rate": "recorded"}])

@@ -14,7 +14,7 @@ order turns into spread. What A B B A cannot see is a disturbance that returns e
 
 A true effect d (a log ratio) is found in 80 % where one pair's log ratio has a standard deviation
 of at most 0.244 sqrt(MOST_PAIRS) d, that is 0.98 d at 16 pairs, and the precision asked for is no
-more than half of the effect: with a coarser one the comparison may stop before it can tell.
+more than the effect: with a coarser one the comparison may end by showing how small the effect is.
 
 C. Jennison and B. W. Turnbull, "Interim analyses: the repeated confidence interval approach",
 Journal of the Royal Statistical Society B 51(3), 1989, 305-361 (stating the interval at any look);
@@ -65,7 +65,8 @@ class Decision:
 def decide(log_ratios: Sequence[float], precision: float, *, drift: float = 0.0) -> Decision:
     """What the pairs measured so far say: at least one, those after MOST_PAIRS are not looked at.
 
-    ``precision`` is a share: 0.08 stops where the half-width is within log(1.08). ``drift`` is half
+    ``precision`` is a share: 0.08 stops where the whole interval lies within log(1.08) of no
+    difference, so that whatever difference there is is smaller than that. ``drift`` is half
     the mean absolute log ratio of the two baseline rounds around each candidate's, where starts
     alternate; the interval is wider by it on both sides.
     """
@@ -75,7 +76,7 @@ def decide(log_ratios: Sequence[float], precision: float, *, drift: float = 0.0)
     stopped: StoppedBecause | None = None
     if abs(mean) > half:
         stopped = "decided"
-    elif half <= math.log1p(precision):
+    elif abs(mean) + half <= math.log1p(precision):
         stopped = "precise"
     elif len(used) == MOST_PAIRS:
         stopped = "limit"

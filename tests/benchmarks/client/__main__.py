@@ -186,21 +186,13 @@ def show(level: dict[str, Any]) -> None:
             print(f"  {name.replace('_', ' '):28} {told}")
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.client")
-    parser.add_argument("--keep", action="store_true", help=f"write a dated copy to {RESULTS}")
-    keep = parser.parse_args().keep
-    load_before = os.getloadavg()[0]
-    levels = []
-    for streams, requests in ROUNDS.items():
-        levels.append(measure(streams, requests))
-        show(levels[-1])
+def write(levels: Sequence[dict[str, Any]], *, keep: bool) -> bool:
+    """Writes the result, in ``RESULTS`` too if it is to be kept. Whether there is a bottleneck."""
     now = datetime.now(UTC)
     result = {
         "measured_at": now.isoformat(timespec="seconds"),
         "conditions": {
             "cpus": os.cpu_count(),
-            "load_average_before": round(load_before, 2),
             "python": sys.version.split()[0],
             "aiohttp": aiohttp.__version__,
             "scripted_step_ms": STEP_MS,
@@ -209,14 +201,24 @@ def main() -> None:
         "levels": levels,
         "bottleneck": any(is_bottleneck(level) for level in levels),
     }
-    text = json.dumps(result, indent=2) + "\n"
     for path in [BUILD, *([RESULTS / f"client-{now:%Y-%m-%d}.json"] if keep else [])]:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
+        path.write_text(json.dumps(result, indent=2) + "\n")
     if any(level["others_cpu_share_of_a_core"] > DISTURBED for level in levels):
         print("\nOther processes were busy on this machine: measure again when it is idle.")
     print(f"\nThe client is {'a' if result['bottleneck'] else 'no'} bottleneck. {BUILD}")
-    sys.exit(result["bottleneck"])
+    return bool(result["bottleneck"])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.client")
+    parser.add_argument("--keep", action="store_true", help=f"write a dated copy to {RESULTS}")
+    arguments = parser.parse_args()
+    levels = []
+    for streams, requests in ROUNDS.items():
+        levels.append(measure(streams, requests))
+        show(levels[-1])
+    sys.exit(write(levels, keep=arguments.keep))
 
 
 if __name__ == "__main__":
