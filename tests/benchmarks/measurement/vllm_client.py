@@ -16,6 +16,8 @@ from vllm.utils.argparse_utils import FlexibleArgumentParser
 
 FIGURES = {
     "ttft_ms_mean": "mean_ttft_ms",
+    "tpot_ms_mean": "mean_tpot_ms",
+    "ttft_ms_p50": "median_ttft_ms",
     "tpot_ms_p50": "median_tpot_ms",
     "output_throughput_tok_s": "output_throughput",
     "requests": "completed",
