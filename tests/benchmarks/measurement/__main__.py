@@ -2,7 +2,8 @@
 
 The tuner's client and vLLM's benchmark client run the same requests against the same real server in
 turn (A B B A), at three concurrencies, with and without speculation. Prefix caching is off, so that
-both can send the very same prompts; each pair has its own. Answers have a fixed length.
+both can send the very same prompts; each turn has its own. Answers have a fixed length. A pair is
+made of two short turns of each: a machine's speed wanders, and they follow each other more closely.
 
 What is measured is kept as it comes: a run that was stopped goes on where it was.
 """
@@ -20,8 +21,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from statistics import fmean
 from tempfile import TemporaryDirectory
 from typing import Any
+
+import psutil
 
 from tests.benchmarks.measurement import pairs
 from tests.benchmarks.measurement.clients import (
@@ -46,9 +50,11 @@ SETTINGS: dict[str, dict[str, Any] | None] = {"off": None, "ngram k=4": NGRAM}
 MODEL = "smollm2"
 SAME = ("requests", "prompt_tokens", "output_tokens")
 LOW, HIGH = 0.95, 1.05
+MODEL_CORE, OTHER_CORES = {0}, set(range(1, os.cpu_count() or 2))
 ONE_CORE = {"VLLM_CPU_OMP_THREADS_BIND": "0"}
-"""The model computes on one core: on two of two, a client that uses more of the CPU would slow down
-the very server that it measures (vLLM's uses about ten times as much as ours).
+"""The model has a core for itself: else a client that uses more of the CPU would slow down the very
+server that it measures (vLLM's uses about ten times as much as ours), and so would the engine's
+own polling, whenever it happens to be put there.
 """
 RESULTS = Path("tests/benchmarks/results")
 BUILD = Path("build/bench/measurement.json")
@@ -57,7 +63,7 @@ UNFINISHED = Path("build/bench/measurement-pairs.json")
 
 @dataclass(frozen=True)
 class Traffic:
-    """What one round sends: about 8 s of it on two cores."""
+    """What one turn of one client sends: about 3 s of it on two cores."""
 
     concurrency: int
     requests: int
@@ -68,7 +74,9 @@ class Traffic:
         return Workload(requests=self.requests, output_tokens=self.output_tokens, ignore_eos=True)
 
 
-LOADS = (Traffic(1, 16, 12), Traffic(4, 24, 24), Traffic(16, 48, 24))
+LOADS = (Traffic(1, 5, 12), Traffic(4, 8, 24), Traffic(16, 16, 24))
+TURNS = 2
+"""Of each client in a pair."""
 
 Pair = dict[str, Found]
 """What each client found: ``ours`` and ``vllm``."""
@@ -96,6 +104,14 @@ class Kept:
         UNFINISHED.write_text(json.dumps(kept, indent=1))
 
 
+def pin(server: Server, *clients: int) -> None:
+    """The process that computes to its core, everything else to the others."""
+    for pid in [*server._process.members(), *clients]:
+        computes = "Worker" in " ".join(psutil.Process(pid).cmdline())
+        for thread in Path(f"/proc/{pid}/task").iterdir():
+            os.sched_setaffinity(int(thread.name), MODEL_CORE if computes else OTHER_CORES)
+
+
 def log_ratios(found: list[Pair], metric: str) -> list[float]:
     return [math.log(pair["ours"][metric] / pair["vllm"][metric]) for pair in found]
 
@@ -118,20 +134,30 @@ def measure(server: Server, client: VllmClient, setting: str, traffic: Traffic, 
     for call in calls.values():
         call(server, deck.plan(load, workload), workload)
     while missing(found := kept.of(setting, traffic)) > 0:
-        plan = deck.plan(load, workload)
-        order = ("ours", "vllm") if len(found) % 2 == 0 else ("vllm", "ours")
         started = time.monotonic()
-        pair = {name: calls[name](server, plan, workload) for name in order}
+        turns = []
+        for turn in range(TURNS):
+            plan = deck.plan(load, workload)
+            order = ("ours", "vllm") if turn % 2 == 0 else ("vllm", "ours")
+            both = {name: calls[name](server, plan, workload) for name in order}
+            for name in SAME:
+                if both["ours"][name] != both["vllm"][name]:
+                    raise SystemExit(f"{name} differ: {both}")
+            turns.append(both)
+        pair = {name: together([turn[name] for turn in turns]) for name in calls}
         seconds = time.monotonic() - started
-        for name in SAME:
-            if pair["ours"][name] != pair["vllm"][name]:
-                raise SystemExit(f"{name} differ: {pair}")
         kept.add(setting, traffic, pair)
         told = "  ".join(f"{m} {pair['ours'][m] / pair['vllm'][m]:.3f}" for m in METRICS)
         number = f"pair {len(found)} of {len(found) + max(0, missing(found))}"
         print(
             f"{setting:10} concurrency {traffic.concurrency:<2} {number}: {told} ({seconds:.0f} s)"
         )
+
+
+def together(turns: list[Found]) -> Found:
+    """A client's turns of one pair, by their geometric means."""
+    names = METRICS + ALSO
+    return {name: math.exp(fmean(math.log(turn[name]) for turn in turns)) for name in names}
 
 
 def results(kept: Kept) -> Iterator[dict[str, Any]]:
@@ -197,6 +223,7 @@ def main() -> None:
         "engine_env": dict(ENGINE.env) | ONE_CORE,
         "settings": SETTINGS,
         "loads": [vars(traffic) for traffic in LOADS],
+        "turns": TURNS,
     }
     kept = Kept(conditions)
     with TemporaryDirectory() as folder, vllm_client(vllm.python, Path(folder)) as client:
@@ -206,6 +233,7 @@ def main() -> None:
             command = vllm.command(config, enable_prefix_caching=False)
             command = replace(command, env={**command.env, **ONE_CORE})
             with _running(command, Path(folder)) as server:
+                pin(server, os.getpid(), client.pid)
                 for traffic in LOADS:
                     measure(server, client, setting, traffic, kept)
     inside = write(kept, conditions, keep=keep)

@@ -36,6 +36,10 @@ class VllmClient:
         self._process = process
         self._dataset = dataset
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     def run(self, server: Server, plan: RoundPlan, workload: Workload) -> Found:
         """Raises SystemExit when the process ended instead of answering."""
         texts = [(a.prompt.messages or ({},))[0]["content"] for a in plan.counted]

@@ -10,7 +10,7 @@ from scipy.special import stdtrit
 
 FIRST, MOST = 8, 24
 CONFIDENCE = 0.9
-WANTED = math.log(1.03)
+WANTED = math.log(1.02)
 """Half-width of a ratio's interval that the number of pairs is chosen for."""
 
 RULE = (
