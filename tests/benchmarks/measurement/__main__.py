@@ -117,7 +117,7 @@ def log_ratios(found: list[Pair], metric: str) -> list[float]:
 
 
 def missing(found: list[Pair]) -> int:
-    return max(pairs.needed(log_ratios(found, metric)) for metric in METRICS) - len(found)
+    return pairs.PAIRS - len(found)
 
 
 def one_message(prompts: list[Prompt]) -> list[Prompt]:
@@ -148,7 +148,7 @@ def measure(server: Server, client: VllmClient, setting: str, traffic: Traffic, 
         seconds = time.monotonic() - started
         kept.add(setting, traffic, pair)
         told = "  ".join(f"{m} {pair['ours'][m] / pair['vllm'][m]:.3f}" for m in METRICS)
-        number = f"pair {len(found)} of {len(found) + max(0, missing(found))}"
+        number = f"pair {len(found)} of {pairs.PAIRS}"
         print(
             f"{setting:10} concurrency {traffic.concurrency:<2} {number}: {told} ({seconds:.0f} s)"
         )

@@ -1,43 +1,38 @@
-"""How many pairs, and the interval that is valid for that many."""
+"""How many pairs, and the interval of a ratio over them that one disturbed pair does not spoil."""
 
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Sequence
-from statistics import fmean, stdev
+from itertools import accumulate, combinations_with_replacement
+from statistics import median
 
-from scipy.special import stdtrit
-
-FIRST, MOST = 8, 24
+PAIRS = 16
 CONFIDENCE = 0.9
-WANTED = math.log(1.02)
-"""Half-width of a ratio's interval that the number of pairs is chosen for."""
 
 RULE = (
-    f"Stein: the spread of the first {FIRST} pairs decides how many are measured for a half-width "
-    f"of {math.expm1(WANTED):.0%} of the widest of the load's ratios, {MOST} at most; the "
-    f"interval's width rests on the spread of the first {FIRST} alone"
+    f"at least {PAIRS} pairs; the ratio is their Hodges-Lehmann estimate (the median of all means "
+    "of two), its interval that of Wilcoxon's signed-rank test, exact for any symmetric noise"
 )
 
 
-def needed(log_ratios: Sequence[float]) -> int:
-    """Pairs in all for the wanted half-width, by the first ones' spread.
-
-    C. Stein, "A two-sample test for a linear hypothesis whose power is independent of the
-    variance", Annals of Mathematical Statistics 16(3), 1945, 243-258.
-    """
-    if len(log_ratios) < FIRST:
-        return FIRST
-    wanted = math.ceil((_half_width(log_ratios, 1) / WANTED) ** 2)
-    return min(max(wanted, FIRST), MOST)
-
-
 def interval(log_ratios: Sequence[float]) -> tuple[float, float, float]:
-    """Ratio, low and high: the mean over all pairs, the spread of the first."""
-    mean, half = fmean(log_ratios), _half_width(log_ratios, len(log_ratios))
-    return math.exp(mean), math.exp(mean - half), math.exp(mean + half)
+    """Ratio, low and high.
+
+    J. L. Hodges and E. L. Lehmann, "Estimates of location based on rank tests", Annals of
+    Mathematical Statistics 34(2), 1963, 598-611.
+    """
+    means = sorted((a + b) / 2 for a, b in combinations_with_replacement(log_ratios, 2))
+    outside = _left_out(len(log_ratios))
+    return math.exp(median(means)), math.exp(means[outside]), math.exp(means[-1 - outside])
 
 
-def _half_width(log_ratios: Sequence[float], pairs: int) -> float:
-    quantile = float(stdtrit(FIRST - 1, (1 + CONFIDENCE) / 2))
-    return quantile * stdev(log_ratios[:FIRST]) / math.sqrt(pairs)
+def _left_out(pairs: int) -> int:
+    """How many of the sorted means lie outside on each side: the test's critical rank sum."""
+    ways = [1]
+    for rank in range(1, pairs + 1):
+        longer = ways + [0] * rank
+        ways = [n + (longer[at - rank] if at >= rank else 0) for at, n in enumerate(longer)]
+    cumulative = [n / 2**pairs for n in accumulate(ways)]
+    return max(0, bisect_right(cumulative, (1 - CONFIDENCE) / 2) - 1)
