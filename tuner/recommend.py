@@ -9,6 +9,7 @@ from statistics import median
 
 from tuner.answers import (
     Considered,
+    Drafting,
     EngineName,
     Evidence,
     Measured,
@@ -105,7 +106,7 @@ def recommend(
         acceptance_at_position=(
             [estimate.value for estimate in drafting.acceptance_at_position] if drafting else None
         ),
-        tokens_per_decode_step=_tokens_per_decode_step(chosen),
+        tokens_per_decode_step=_tokens_per_decode_step(chosen, drafting),
         kv_cache_tokens=start.facts.kv_cache_tokens,
         max_concurrency=start.facts.max_concurrency,
         baseline_kv_cache_tokens=found.baseline.starts[-1].facts.kv_cache_tokens,
@@ -138,8 +139,7 @@ def recommend(
     )
 
 
-def _tokens_per_decode_step(arm: Arm) -> float | None:
-    drafting = drafted(arm)
+def _tokens_per_decode_step(arm: Arm, drafting: Drafting | None) -> float | None:
     if drafting and drafting.tokens_per_decode_step:
         return drafting.tokens_per_decode_step.value
     known = [m.figures.tokens_per_decode_step for m in arm.measurements]

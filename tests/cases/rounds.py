@@ -10,7 +10,7 @@ from typing import Any
 from aiohttp import web
 
 from tests.factories import context, engine_start, measurement, study_spec
-from tests.load.scripted import chat_answer, send, serving
+from tests.load.scripted import ScriptedServer, chat_answer, send, serving
 from tests.measure.answers import speculated
 from tuner.answers import Recommendation
 from tuner.arms import Arm
@@ -32,18 +32,6 @@ NGRAM = Setting.of({"method": "ngram", "num_speculative_tokens": 3, "prompt_look
 DRAFT = Setting.of({"method": "draft_model", "model": "/models/draft", "num_speculative_tokens": 7})
 
 
-class Scripted:
-    """A server that is always well."""
-
-    model = "m"
-
-    def __init__(self, base_url: str) -> None:
-        self.base_url = base_url
-
-    def check(self) -> None:
-        pass
-
-
 async def eleven_tokens(request: web.Request) -> web.StreamResponse:
     return await send(request, *chat_answer(*"abcdefghijk", completion_tokens=11))
 
@@ -59,7 +47,7 @@ def round_over(
     prompt = Prompt("p", "chat", ({"role": "user", "content": "Hello"},), None)
     plan = RoundPlan(Load(concurrency=concurrency), (Arrival(prompt),) * requests)
     with serving(handler, lambda: next(following)) as base_url:
-        return measure_round(Scripted(base_url), plan, Workload())
+        return measure_round(ScriptedServer(base_url), plan, Workload())
 
 
 def measured(

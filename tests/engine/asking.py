@@ -15,6 +15,22 @@ POSITIONS = "vllm:spec_decode_num_accepted_tokens_per_pos_total"
 SPECULATIVE = "vllm:spec_decode_"
 COUNTED_WITHIN_S = 30
 
+TEXTS = (
+    "Explain how a bicycle stays upright while it is being ridden.",
+    "Write a short letter to a neighbour about a tree that has grown too tall.",
+    "What is the difference between weather and climate?",
+    "Describe the steps to bake a simple loaf of bread at home.",
+    "Summarise the story of a sailor who is lost at sea and finds an island.",
+    "Why do leaves change their colour in autumn?",
+    "Write a function in Python that reverses the words of a sentence.",
+    "List the planets of the solar system and one fact about each.",
+    "Give three reasons to learn a musical instrument as an adult.",
+    "How does a refrigerator keep food cold?",
+    "Write a packing list for a week of hiking in the mountains.",
+    "Explain to a child why the sea is salty.",
+)
+"""What to ask for where any prompt will do."""
+
 
 def post(base_url: str, path: str, body: dict[str, Any]) -> httpx.Response:
     return httpx.post(f"{base_url}{path}", json=body, timeout=120, trust_env=False)

@@ -6,21 +6,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tests.engine.asking import SPECULATIVE, accepted_at, counters, counters_after, post
+from tests.engine.asking import SPECULATIVE, TEXTS, accepted_at, counters, counters_after, post
 from tests.engine.conftest import K
 from tuner.engine.server import Server
 
-TOKENS = 64
-TEXTS = (
-    "Explain how a bicycle stays upright while it is being ridden.",
-    "Write a short letter to a neighbour about a tree that has grown too tall.",
-    "What is the difference between weather and climate?",
-    "Describe the steps to bake a simple loaf of bread at home.",
-    "Summarise the story of a sailor who is lost at sea and finds an island.",
-    "Why do leaves change their colour in autumn?",
-    "Write a function in Python that reverses the words of a sentence.",
-    "List the planets of the solar system and one fact about each.",
-)
+TOKENS, PROMPTS = 64, 8
 
 
 @pytest.mark.engine
@@ -35,12 +25,12 @@ def test_a_model_accepts_its_own_drafts_at_every_position(real_own_draft: Server
             "temperature": 0,
             "ignore_eos": True,
         }
-        for text in TEXTS
+        for text in TEXTS[:PROMPTS]
     ]
-    with ThreadPoolExecutor(len(TEXTS)) as users:
+    with ThreadPoolExecutor(PROMPTS) as users:
         answers = list(users.map(lambda body: post(url, "/v1/chat/completions", body), bodies))
-    assert [answer.status_code for answer in answers] == [200] * len(TEXTS)
-    tokens = before["vllm:generation_tokens_total"] + len(TEXTS) * TOKENS
+    assert [answer.status_code for answer in answers] == [200] * PROMPTS
+    tokens = before["vllm:generation_tokens_total"] + PROMPTS * TOKENS
     after = counters_after(url, tokens)
     name = f"{SPECULATIVE}num_drafts_total"
     drafts = after[name] - before.get(name, 0)

@@ -10,7 +10,7 @@ from random import Random
 import httpx
 import pytest
 
-from tests.engine.asking import post
+from tests.engine.asking import TEXTS, post
 from tuner.engine.fake_text import OWN
 from tuner.engine.server import Server
 from tuner.errors import RoundError
@@ -20,20 +20,6 @@ from tuner.records import RequestSample, Sameness
 
 TOKENS = 64
 IN_FLIGHT = 4
-TEXTS = (
-    "Explain how a bicycle stays upright while it is being ridden.",
-    "Write a short letter to a neighbour about a tree that has grown too tall.",
-    "What is the difference between weather and climate?",
-    "Describe the steps to bake a simple loaf of bread at home.",
-    "Summarise the story of a sailor who is lost at sea and finds an island.",
-    "Why do leaves change their colour in autumn?",
-    "Write a function in Python that reverses the words of a sentence.",
-    "List the planets of the solar system and one fact about each.",
-    "Give three reasons to learn a musical instrument as an adult.",
-    "How does a refrigerator keep food cold?",
-    "Write a packing list for a week of hiking in the mountains.",
-    "Explain to a child why the sea is salty.",
-)
 PROMPTS = (
     *TEXTS,
     "Расскажите, пожалуйста, как лучше подготовиться к собеседованию на должность бухгалтера.",

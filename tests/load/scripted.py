@@ -50,6 +50,18 @@ def serving(answer: Handler, metrics: Callable[[], str] = str) -> Iterator[str]:
         loop.close()
 
 
+class ScriptedServer:
+    """A server that is always well."""
+
+    model = "m"
+
+    def __init__(self, base_url: str) -> None:
+        self.base_url = base_url
+
+    def check(self) -> None:
+        pass
+
+
 async def send(request: web.Request, *pieces: bytes) -> web.StreamResponse:
     """Streams ``pieces``, each in a write of its own, and leaves the answer open."""
     response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any
 
-from tuner.records import RequestSample
+from tuner.measure.caveats import arrived_tokens
+from tuner.records import Counters, RequestSample
 
 STEP_MS = 20.0
 TTFT_MS = 100.0
@@ -61,3 +62,15 @@ def speculated(
         "drafted_per_step": tuple(max(accepted, default=0) for _ in accepted),
     }
     return answered(chunks, **(account | others))
+
+
+def counted(samples: Sequence[RequestSample], k: int) -> Counters:
+    """What the server counts over these answers, whose drafts had k tokens; before it cuts."""
+    accepted = [n for s in samples for n in s.accepted_per_step or ()]
+    return Counters(
+        drafts=len(accepted),
+        draft_tokens=k * len(accepted),
+        accepted_tokens=sum(accepted),
+        accepted_at_position=tuple(sum(n > at for n in accepted) for at in range(k)),
+        generation_tokens=arrived_tokens(samples),
+    )

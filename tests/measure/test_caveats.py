@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.measure.answers import answered, cut_off, speculated
+from tests.measure.answers import answered, counted, cut_off, speculated
 from tuner.measure.caveats import arrived_tokens, caveats, reconcile
 from tuner.measure.figures import figures
 from tuner.records import Counters, RequestSample, Round
@@ -37,18 +37,6 @@ def said(
         figures(round_, counters),
         workload or Workload(),
         speculates=speculates,
-    )
-
-
-def counted(samples: Sequence[RequestSample], k: int = 3) -> Counters:
-    """What the server counts over these answers."""
-    accepted = [n for s in samples for n in s.accepted_per_step or ()]
-    return Counters(
-        drafts=len(accepted),
-        draft_tokens=k * len(accepted),
-        accepted_tokens=sum(accepted),
-        accepted_at_position=tuple(sum(n > at for n in accepted) for at in range(k)),
-        generation_tokens=arrived_tokens(samples),
     )
 
 
@@ -165,18 +153,18 @@ class TestReconcile:
     ) -> None:
         samples = [speculated(s, cut=data.draw(st.integers(0, s[-1]))) for s in answers]
 
-        assert reconcile(counted(samples), samples) == []
+        assert reconcile(counted(samples, k=3), samples) == []
 
     def test_padding_that_was_cut_off_is_in_the_counters_alone(self) -> None:
         samples = [speculated([1, 2, 3]), cut_off([1, 4, 4])]
-        counters = replace(counted(samples), drafts=3 + 4, accepted_tokens=6 + 10)
+        counters = replace(counted(samples, k=3), drafts=3 + 4, accepted_tokens=6 + 10)
 
         assert reconcile(counters, samples) == []
 
     def test_a_last_step_may_be_counted_beyond_what_was_told_of_it(self) -> None:
         samples = [speculated([1, 2, 3])]
 
-        assert reconcile(replace(counted(samples), accepted_tokens=6 + 3), samples) == []
+        assert reconcile(replace(counted(samples, k=3), accepted_tokens=6 + 3), samples) == []
 
     @pytest.mark.parametrize(
         "off", [{"drafts": 2}, {"drafts": 4}, {"accepted_tokens": 5}, {"accepted_tokens": 10}]
@@ -184,7 +172,7 @@ class TestReconcile:
     def test_counters_that_disagree(self, off: dict[str, int]) -> None:
         samples = [speculated([1, 2, 3])]
 
-        (sentence,) = reconcile(replace(counted(samples), **off), samples)
+        (sentence,) = reconcile(replace(counted(samples, k=3), **off), samples)
 
         assert sentence.startswith(f"the server counted {next(iter(off.values()))} ")
 
@@ -198,7 +186,7 @@ class TestReconcile:
     def test_steps_that_arrive_together(self) -> None:
         bundled = speculated([1] * 10, bundled=5)
 
-        (sentence,) = reconcile(counted([bundled]), [bundled])
+        (sentence,) = reconcile(counted([bundled], k=3), [bundled])
 
         assert sentence.startswith("10 decode steps arrived in 5 chunks: ")
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.measure.answers import answered, cut_off, speculated
+from tests.measure.answers import answered, counted, cut_off, speculated
 from tuner.measure.drafting import (
     Drafting,
     decode_steps,
@@ -23,25 +23,13 @@ SHARE = (0.0, 1.0)
 STEPS = st.lists(st.none() | st.integers(0, 5), min_size=1, max_size=20)
 
 
-def counted(samples: Sequence[RequestSample], k: int = 5) -> Counters:
-    """What the server counts over these answers; it counts before it cuts."""
-    accepted = [n for s in samples for n in s.accepted_per_step or ()]
-    return Counters(
-        drafts=len(accepted),
-        draft_tokens=k * len(accepted),
-        accepted_tokens=sum(accepted),
-        accepted_at_position=tuple(sum(n > at for n in accepted) for at in range(k)),
-        generation_tokens=sum(s.completion_tokens or 0 for s in samples),
-    )
-
-
 def untold(samples: Sequence[RequestSample]) -> list[RequestSample]:
     """The same answers by a server that gives no account of each."""
     return [replace(s, accepted_per_step=None, drafted_per_step=None) for s in samples]
 
 
 def of(samples: Sequence[RequestSample]) -> Drafting:
-    found = drafting([(counted(samples), samples)])
+    found = drafting([(counted(samples, k=5), samples)])
     assert found is not None
     return found
 
@@ -137,7 +125,7 @@ class TestByRequest:
     def test_padding_that_was_cut_off_has_no_account_and_is_left_out(self) -> None:
         sample = speculated([1, 1])
 
-        found = drafting([(counted([sample]), [sample, cut_off([1, 2])])])
+        found = drafting([(counted([sample], k=5), [sample, cut_off([1, 2])])])
 
         assert found is not None
         assert found.by == "request"
@@ -174,7 +162,7 @@ class TestByRound:
             [speculated([0, 0, 3, 1])],
         ]
 
-        found = drafting([(counted(samples), untold(samples)) for samples in rounds])
+        found = drafting([(counted(samples, k=5), untold(samples)) for samples in rounds])
 
         assert found is not None
         assert (found.by, found.clusters) == ("round", 2)
@@ -209,7 +197,7 @@ class TestByRound:
     def test_nothing_reached_a_position_so_what_follows_is_unknown(self) -> None:
         samples = untold([speculated([1, 0])])
 
-        found = drafting([(counted([speculated([1, 0])]), samples)])
+        found = drafting([(counted([speculated([1, 0])], k=5), samples)])
 
         assert found is not None
         assert [e and e.value for e in found.conditional_at_position] == [

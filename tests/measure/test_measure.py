@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from tests.load.scripted import chat_answer, send, serving
+from tests.load.scripted import ScriptedServer, chat_answer, send, serving
 from tests.measure.answers import answered
 from tests.measure.exposition import exposition
 from tuner.errors import FailureKind, RoundError
@@ -24,18 +24,6 @@ from tuner.spec import Load, Workload
 PROMPT = Prompt("p", "chat", ({"role": "user", "content": "Hello"},), None)
 PLAN = RoundPlan(Load(concurrency=2), (Arrival(PROMPT),) * 3)
 TOKENS = 11
-
-
-class Scripted:
-    """A server that is always well."""
-
-    model = "m"
-
-    def __init__(self, base_url: str) -> None:
-        self.base_url = base_url
-
-    def check(self) -> None:
-        pass
 
 
 async def sound(request: web.Request) -> web.StreamResponse:
@@ -54,7 +42,7 @@ def counted(tokens: float, **others: Any) -> str:
 
 def measured(*readings: str) -> Measured:
     with serving(sound, in_turn(*readings)) as base_url:
-        return measure_round(Scripted(base_url), PLAN, Workload())
+        return measure_round(ScriptedServer(base_url), PLAN, Workload())
 
 
 def test_counters_are_what_the_round_added() -> None:
@@ -131,7 +119,7 @@ def test_case_10_failed_requests_are_no_round(status: int, kind: FailureKind) ->
         serving(answer, in_turn(counted(0))) as base_url,
         pytest.raises(RoundError, match=f"requests failed: {status}: no") as caught,
     ):
-        measure_round(Scripted(base_url), PLAN, Workload())
+        measure_round(ScriptedServer(base_url), PLAN, Workload())
 
     assert caught.value.failure.kind is kind
 
@@ -151,7 +139,7 @@ def test_case_10_failed_padding_is_no_round() -> None:
         serving(only_counted, in_turn(counted(0))) as base_url,
         pytest.raises(RoundError, match="requests failed: 500: no"),
     ):
-        measure_round(Scripted(base_url), plan, Workload())
+        measure_round(ScriptedServer(base_url), plan, Workload())
 
 
 def test_a_plan_without_requests_is_no_round() -> None:
@@ -159,7 +147,7 @@ def test_a_plan_without_requests_is_no_round() -> None:
         serving(sound, in_turn(counted(0))) as base_url,
         pytest.raises(RoundError, match="0 of 0 planned requests were answered") as caught,
     ):
-        measure_round(Scripted(base_url), RoundPlan(Load(concurrency=2), ()), Workload())
+        measure_round(ScriptedServer(base_url), RoundPlan(Load(concurrency=2), ()), Workload())
 
     assert caught.value.failure.kind is FailureKind.REQUESTS_FAILED
 
@@ -173,7 +161,7 @@ def test_fewer_answers_than_planned_are_no_round(monkeypatch: pytest.MonkeyPatch
         serving(sound, in_turn(counted(0))) as base_url,
         pytest.raises(RoundError, match="2 of 3 planned requests were answered"),
     ):
-        measure_round(Scripted(base_url), PLAN, Workload())
+        measure_round(ScriptedServer(base_url), PLAN, Workload())
 
 
 def test_a_server_that_streams_no_usage_is_told_the_flag() -> None:
@@ -185,14 +173,14 @@ def test_a_server_that_streams_no_usage_is_told_the_flag() -> None:
         serving(answer, in_turn(counted(0))) as base_url,
         pytest.raises(RoundError, match="--enable-force-include-usage") as caught,
     ):
-        measure_round(Scripted(base_url), PLAN, Workload())
+        measure_round(ScriptedServer(base_url), PLAN, Workload())
 
     assert caught.value.failure.kind is FailureKind.REQUEST_REJECTED
 
 
 class TestWithoutCounting:
     @staticmethod
-    def asked(act: Callable[[Scripted], None]) -> Sequence[dict[str, Any]]:
+    def asked(act: Callable[[ScriptedServer], None]) -> Sequence[dict[str, Any]]:
         """The bodies of the requests that ``act`` makes; the counters are not looked at."""
         bodies = []
 
@@ -201,7 +189,7 @@ class TestWithoutCounting:
             return await sound(request)
 
         with serving(answer, in_turn("no metrics")) as base_url:
-            act(Scripted(base_url))
+            act(ScriptedServer(base_url))
         return bodies
 
     def test_a_probe_is_one_short_request(self) -> None:
