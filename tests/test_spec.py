@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from tuner.spec import MAX_K, Candidate, EngineSpec, Load, Price, StudySpec, digest
+from tuner.spec import Candidate, EngineSpec, Load, Price, StudySpec, digest
+from tuner.vllm import MAX_K
 
 STUDY = {
     "name": "a-study",

@@ -12,7 +12,7 @@ from tests.engine.conftest import RealVllm
 from tuner.engine.command import EngineCommand
 from tuner.engine.server import Engine
 from tuner.errors import EngineStartError, Failure, FailureKind
-from tuner.spec import METHODS, SPECULATIVE_KEYS
+from tuner.vllm import METHODS, SPECULATIVE_KEYS
 
 pytestmark = pytest.mark.engine
 

@@ -41,7 +41,7 @@ from tuner.engine.fake_script import (
     SpeculativeConfig,
     script_from_environment,
 )
-from tuner.spec import MAX_K, METHODS, SPECULATIVE_KEYS
+from tuner.vllm import MAX_K, METHODS, SPECULATIVE_KEYS
 
 RETIRED = ("--speculative", "--num-speculative", "--num_speculative", "--ngram-prompt-lookup")
 SHUTDOWN_S = 0.1
