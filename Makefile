@@ -1,7 +1,8 @@
 # From a clean checkout: `make quickstart` measures and recommends, `make test` checks everything.
 # Both set up what they need, can be interrupted, and reuse what is there.
 
-.PHONY: help quickstart test lint setup vllm models clean bench-measurement bench-client
+.PHONY: help quickstart test lint setup vllm models clean bench-measurement bench-client \
+	bench-screen record-grid bench-search bench-search-live
 .DEFAULT_GOAL := help
 
 PYTHON ?= $(shell for p in python3.11 python3; do \
@@ -22,6 +23,11 @@ help:
 	@echo "make bench-client, make bench-measurement"
 	@echo "                 the tuner's own client: its CPU use and error at 200 streams (a minute);"
 	@echo "                 against vLLM's benchmark client on real servers (up to an hour)"
+	@echo "make bench-screen"
+	@echo "                 replayed tokens per decode step beside those that real servers measure"
+	@echo "make record-grid, make bench-search, make bench-search-live"
+	@echo "                 real servers over the whole grid (two hours); how many engine starts each"
+	@echo "                 search needs, replayed over it (minutes); two of them for real (an hour)"
 	@echo "make clean       remove both environments, builds and caches"
 
 quickstart: $(OURS) $(VLLM)
@@ -55,6 +61,23 @@ bench-measurement: $(OURS) $(VLLM) models
 bench-client: $(OURS)
 	@echo "== The client against a scripted server, at 1, 20 and 200 streams: about a minute"
 	@.venv/bin/python -m tests.benchmarks.client
+
+bench-screen: $(OURS) $(VLLM) models
+	@echo "== The screen against real servers: it can be stopped, and goes on where it was"
+	@.venv/bin/python -m tests.benchmarks.screen --keep
+
+record-grid: $(OURS) $(VLLM) models
+	@echo "== Every setting of the grid on real servers: about two hours; goes on where it was stopped"
+	@.venv/bin/python -m tests.benchmarks.search.record_grid --keep
+
+bench-search: $(OURS)
+	@echo "== Searches replayed over the recorded grid: some minutes"
+	@.venv/bin/python -m tests.benchmarks.search
+	@.venv/bin/python -m tests.benchmarks.search --growth
+
+bench-search-live: $(OURS) $(VLLM) models
+	@echo "== Two searches on real servers: an hour or more; goes on where it was stopped"
+	@.venv/bin/python -m tests.benchmarks.search.live --keep
 
 clean:
 	rm -rf .venv .venv-vllm build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache \

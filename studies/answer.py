@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from studies.break_even import break_even
 from studies.ledger import Outcome
 from studies.run import Run
 from tuner.answers import Recommendation
@@ -35,9 +36,13 @@ def answers(
         for at, kind, body in run.store.events(run.spec.name)
         if kind == DISTURBED
     ]
-    return [
+    found = [
         recommend(run.spec, target, run.context, _findings(run, load, by_load.get(load)), notes)
         for load in run.spec.loads
+    ]
+    return [
+        answer.model_copy(update={"break_even": break_even(run, answer, by_load, outcomes)})
+        for answer in found
     ]
 
 
@@ -47,16 +52,16 @@ def _findings(run: Run, load: Load, comparison: Comparison | None) -> Findings:
         alone = [m for m in rounds if m.setting.is_off and m.beside is None]
         if not alone:
             raise NothingMeasuredError(f"nothing was measured at {load}")
-        return Findings(load, _arm(run, OFF, alone))
+        return Findings(load, arm_of(run, OFF, alone))
     by_id = {m.id: m for m in rounds}
     candidates = [by_id[candidate] for _, candidate in comparison.pairs]
     baselines = [by_id[baseline] for baseline, _ in comparison.pairs]
     baselines += [by_id[m.again] for m in candidates if m.again]
-    challenger = Challenger(_arm(run, comparison.setting, candidates), comparison)
-    return Findings(load, _arm(run, OFF, baselines), challenger)
+    challenger = Challenger(arm_of(run, comparison.setting, candidates), comparison)
+    return Findings(load, arm_of(run, OFF, baselines), challenger)
 
 
-def _arm(run: Run, setting: Setting, measurements: Sequence[Measurement]) -> Arm:
+def arm_of(run: Run, setting: Setting, measurements: Sequence[Measurement]) -> Arm:
     """An arm with its starts, which another study of the same context may have made."""
     studies = dict.fromkeys(m.study for m in measurements)
     starts = {start.id: start for name in studies for start in run.store.engine_starts(name)}

@@ -10,6 +10,7 @@ from uuid import uuid4
 
 from studies.events import EngineReady, EngineStarting, RoundStarting
 from studies.run import Run
+from tuner.engine.command import EngineCommand
 from tuner.engine.server import Engine, Server, log_tail
 from tuner.errors import EngineError, Failure, FailureKind, RoundError
 from tuner.load.plan import Deck, RoundPlan
@@ -35,19 +36,21 @@ class Taken:
 class Arm:
     """A live server with the record of its start, the loads it is warm at, and its prompts.
 
-    ``deck`` deals what is new to this start: no prompt twice before all were dealt.
+    ``deck`` deals what is new to this start: no prompt twice before all were dealt. Where k is
+    changed live, ``stands_for`` is the setting that the engine drafts as now.
     """
 
     run: Run
     server: Server
     start: EngineStart
     deck: Deck
-    warm: set[Load] = field(default_factory=set)
+    stands_for: Setting | None = None
+    warm: set[tuple[Setting, Load]] = field(default_factory=set)
     answered: int = 0
 
     @property
     def setting(self) -> Setting:
-        return self.start.setting
+        return self.stands_for or self.start.setting
 
     @property
     def version(self) -> str | None:
@@ -55,7 +58,7 @@ class Arm:
 
     def warm_up(self, load: Load) -> None:
         """Decode at the load and throw it away, once per start (1537 ms, then 58: vllm#39790)."""
-        if load in self.warm:
+        if (self.setting, load) in self.warm:
             return
         self.run.observe(RoundStarting(self.setting, load, "warm-up"))
         requests = load.concurrency or WARM_UP_REQUESTS
@@ -63,7 +66,7 @@ class Arm:
         plan = self.deck.plan(load, workload)
         warm_up(self.server, plan, workload)
         self.answered += len(plan.counted)
-        self.warm.add(load)
+        self.warm.add((self.setting, load))
 
     def measure(self, plan: RoundPlan, pair: int) -> Taken:
         """A round that counts, warm. Raises EngineError."""
@@ -72,6 +75,8 @@ class Arm:
         before = self.answered
         measured = measure_round(self.server, plan, self.run.spec.workload)
         self.answered += len(measured.round.samples)
+        if self.stands_for is not None:
+            measured = _as_if_plain(measured, self.stands_for.k)
         return Taken(measured, plan, before)
 
     def record(self, taken: Taken, purpose: Purpose, *, pair: int, order: int) -> Measurement:
@@ -102,12 +107,15 @@ class Arm:
 
 
 @contextmanager
-def started(run: Run, setting: Setting, purpose: Purpose) -> Iterator[Arm]:
+def started(
+    run: Run, setting: Setting, purpose: Purpose, command: EngineCommand | None = None
+) -> Iterator[Arm]:
     """A started server that answered one request of the workload's own kind.
 
-    Raises EngineError; the start and what became of it are stored either way.
+    ``command`` is another than the setting's plain one. Raises EngineError; the start and what
+    became of it are stored either way.
     """
-    command = run.command(setting)
+    command = command or run.command(setting)
     start_id = uuid4().hex[:12]
     log_path = run.data_dir / "logs" / f"{start_id}.log"
     log_path.parent.mkdir(parents=True, exist_ok=True)
@@ -143,7 +151,8 @@ def started(run: Run, setting: Setting, purpose: Purpose) -> Iterator[Arm]:
             probe_request(server, run.prompts[0], run.spec.workload)
             if setting.is_off:
                 _require_no_speculation(server)
-            yield Arm(run, server, start, Deck(run.prompts, start_id), answered=1)
+            deck = Deck(run.prompts, start_id, order=f"{run.spec.name}/{purpose}")
+            yield Arm(run, server, start, deck, answered=1)
     except EngineError as error:
         start = replace(start, failure=error.failure, log_tail=log_tail(log_path))
         run.store.update_engine_start(start)
@@ -162,3 +171,21 @@ def _require_no_speculation(server: Server) -> None:
             " remove it there, it belongs under candidates"
         )
         raise RoundError(Failure(FailureKind.BAD_SPECULATIVE_CONFIG, message))
+
+
+def _as_if_plain(measured: Measured, k: int) -> Measured:
+    """Without the positions that only an engine with a larger k counts.
+
+    Raises RoundError where more than k tokens a step were drafted.
+    """
+    counters, figures = measured.counters, measured.figures
+    if counters.draft_tokens > k * counters.drafts:
+        drafted = counters.draft_tokens / counters.drafts
+        message = f"k={k} was set live, and {drafted:.2f} tokens were drafted per step"
+        raise RoundError(Failure(FailureKind.BAD_COUNTERS, message))
+    at = figures.acceptance_at_position
+    return replace(
+        measured,
+        counters=replace(counters, accepted_at_position=counters.accepted_at_position[:k]),
+        figures=replace(figures, acceptance_at_position=at and at[:k]),
+    )

@@ -13,6 +13,7 @@ from studies.events import RoundMeasured, Warned
 from studies.run import Run
 from tuner.engine.server import Server
 from tuner.errors import BaselineError, EngineError, Failure, IncomparableError
+from tuner.load.plan import Deck
 from tuner.measure.comparability import require_comparable
 from tuner.records import OFF, Measurement, Purpose, Setting
 from tuner.spec import Load
@@ -67,6 +68,15 @@ class Bench:
                 self._store(found[-1])
         return found
 
+    def record_answers(self, load: Load, requests: int) -> None:
+        """One round of the baseline for its text: so many prompts, each once."""
+        workload = self._run.spec.workload.model_copy(update={"requests": requests})
+        with _blaming_baseline():
+            arm = self._baseline_up()
+            deck = Deck(self._run.prompts, f"{arm.start.id}/{Purpose.SCREEN}")
+            taken = arm.measure(deck.plan(load, workload), 0)
+            self._store(arm.record(taken, Purpose.SCREEN, pair=0, order=0))
+
     @contextmanager
     def baseline_server(self) -> Iterator[Server]:
         """The baseline, started if it is not up. What fails in here is the baseline's fault."""
@@ -93,21 +103,30 @@ class Bench:
     def _interleaved(self, setting: Setting, missing: Missing) -> None:
         """Both up; who goes first alternates (A B B A), so that a drift favours neither."""
         with _blaming_baseline():
-            baseline = self._baseline_up()
+            self._baseline_up()
         with started(self._run, setting, self._purpose) as candidate:
             while wanted := missing():
                 for load, pair in wanted:
-                    plan = candidate.deck.plan(load, self._run.spec.workload)
-                    first = pair % 2
-                    if first == 0:
-                        with _blaming_baseline():
-                            a = baseline.measure(plan, pair)
-                        b = candidate.measure(plan, pair)
-                    else:
-                        b = candidate.measure(plan, pair)
-                        with _blaming_baseline():
-                            a = baseline.measure(plan, pair)
-                    self._store_pair((baseline, a), (candidate, b), pair, first)
+                    self.measure_pair(candidate, load, pair)
+
+    def measure_pair(self, candidate: Arm, load: Load, pair: int) -> None:
+        """A pair of the baseline and a candidate that is up, stored for the candidate's purpose.
+
+        Raises EngineError where the candidate fails, BaselineError where the baseline does.
+        """
+        with _blaming_baseline():
+            baseline = self._baseline_up()
+        plan = candidate.deck.plan(load, self._run.spec.workload)
+        first = pair % 2
+        if first == 0:
+            with _blaming_baseline():
+                a = baseline.measure(plan, pair)
+            b = candidate.measure(plan, pair)
+        else:
+            b = candidate.measure(plan, pair)
+            with _blaming_baseline():
+                a = baseline.measure(plan, pair)
+        self._store_pair((baseline, a), (candidate, b), pair, first)
 
     def _in_turn(self, setting: Setting, wanted: Sequence[Wanted]) -> None:
         """One engine at a time: A B A, every time the same rounds."""
@@ -117,7 +136,7 @@ class Bench:
             plans = [before.deck.plan(load, workload) for load, _ in wanted]
             numbered = [(plan, pair) for plan, (_, pair) in zip(plans, wanted, strict=True)]
             firsts = [before.measure(plan, pair) for plan, pair in numbered]
-        self._baseline_down()
+        self.stop_baseline()
         with started(self._run, setting, self._purpose) as candidate:
             taken = [candidate.measure(plan, pair) for plan, pair in numbered]
         with _blaming_baseline():
@@ -131,7 +150,8 @@ class Bench:
             self._baseline = self._kept.enter_context(started(self._run, OFF, self._purpose))
         return self._baseline
 
-    def _baseline_down(self) -> None:
+    def stop_baseline(self) -> None:
+        """Frees the device; the baseline is started again when it is next needed."""
         self._baseline = None
         self._kept.close()
 
@@ -148,8 +168,9 @@ class Bench:
         A pair whose arms were not offered the same is dropped with a warning, to be measured again;
         raises IncomparableError where that goes on.
         """
-        a = self._record(*baseline, pair, first)
-        b = self._record(*candidate, pair, 1 - first)
+        purpose = candidate[0].start.purpose
+        a = _record(*baseline, purpose, pair, first)
+        b = _record(*candidate, purpose, pair, 1 - first)
         try:
             require_comparable(a, b, baseline[0].version, candidate[0].version)
         except IncomparableError as refusal:
@@ -160,12 +181,9 @@ class Bench:
             return
         rows = [replace(a, beside=b.id)]
         if again is not None:
-            rows.append(self._record(*again, pair, 2))
+            rows.append(_record(*again, purpose, pair, 2))
         rows.insert(1, replace(b, beside=a.id, again=rows[1].id if again else None))
         self._store(*rows)
-
-    def _record(self, arm: Arm, taken: Taken, pair: int, order: int) -> Measurement:
-        return arm.record(taken, self._purpose, pair=pair, order=order)
 
     def _store(self, *measurements: Measurement) -> None:
         self._run.store.add_measurements(measurements)
@@ -180,3 +198,7 @@ def _blaming_baseline() -> Iterator[None]:
         yield
     except EngineError as error:
         raise BaselineError(error.failure) from error
+
+
+def _record(arm: Arm, taken: Taken, purpose: Purpose, pair: int, order: int) -> Measurement:
+    return arm.record(taken, purpose, pair=pair, order=order)

@@ -5,9 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from tuner.answers import Recommendation
+from tuner.answers import Recommendation, Verification
 from tuner.errors import Failure
-from tuner.records import Comparison, Measurement, Purpose, Setting, Stage, StartedFacts
+from tuner.records import (
+    Comparison,
+    Measurement,
+    Purpose,
+    Screen,
+    Setting,
+    Stage,
+    StartedFacts,
+)
 from tuner.spec import Load
 
 
@@ -61,6 +69,18 @@ class Scoring:
 
 
 @dataclass(frozen=True)
+class Screening:
+    """The baseline's recorded answers are being replayed; ``what`` says with which draft."""
+
+    what: str
+
+
+@dataclass(frozen=True)
+class Screened:
+    screen: Screen
+
+
+@dataclass(frozen=True)
 class Explored:
     """A setting's mean log speed-up by load; ``before`` says it was known from an earlier run."""
 
@@ -88,6 +108,11 @@ class Answered:
     answers: tuple[Recommendation, ...]
 
 
+@dataclass(frozen=True)
+class Verified:
+    verification: Verification
+
+
 Event = (
     StageEntered
     | Warned
@@ -96,9 +121,12 @@ Event = (
     | RoundStarting
     | RoundMeasured
     | Scoring
+    | Screening
+    | Screened
     | Explored
     | Failed
     | Confirmed
     | Answered
+    | Verified
 )
 Observer = Callable[[Event], None]

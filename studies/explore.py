@@ -1,46 +1,108 @@
-"""Exploring: one engine start per setting, the next one chosen by what the others showed."""
+"""Exploring: engine starts, each chosen by what those before it showed, while any is worth it."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 
 from studies.bench import Bench, Wanted
-from studies.events import Explored, Failed
+from studies.events import Explored, Failed, Warned
+from studies.evidence import forecast, verify_costs
 from studies.ledger import EXPLORE_PAIRS, Outcome, missing_pairs
+from studies.live_k import groups, measure_live, trusted
 from studies.projection import Projection
 from studies.run import Run
+from studies.search import each_method, promising, screen_best, unexplored
 from tuner.errors import Failure
-from tuner.records import Purpose, Setting, SettingFailure
+from tuner.predict.forecast import Forecast
+from tuner.records import Purpose, Screen, Setting, SettingFailure
+from tuner.spec import Load
 
 
-def explore(run: Run, bench: Bench) -> dict[Setting, Outcome]:
-    """Measures settings until the space or the budget is used up; returns all that is known."""
+def explore(run: Run, bench: Bench, screens: Mapping[Setting, Screen]) -> dict[Setting, Outcome]:
+    """Measures settings until no start is worth it, or the budget is used up.
+
+    Returns all that is known, failures included.
+    """
     outcomes = run.ledger.outcomes()
     for outcome in outcomes.values():
         _report(run, outcome, before=True)
+    search = run.spec.search
     optuna_view = Projection.open(run.store.url, run.spec.name, run.ledger.settings, outcomes)
     with optuna_view as projection:
-        while (unexplored := _unexplored(run, outcomes)) and _affordable(run, outcomes):
-            setting = projection.ask(unexplored)
+        while _affordable(run, outcomes) and (wanted := _wanted(run, screens, outcomes)):
+            setting = projection.ask(wanted, search)
+            _measure_live(run, bench, _live_group(run, setting, wanted))
             failure = bench.measure_pairs(setting, partial(missing, run, setting))
             if failure is not None:
                 record_failure(run, setting, failure)
-            outcomes = run.ledger.outcomes()
+            known, outcomes = outcomes, run.ledger.outcomes()
             if setting in outcomes:
                 projection.tell(outcomes[setting])
-                _report(run, outcomes[setting], before=False)
+                projection.catch_up(outcomes)
+                for found in outcomes.keys() - known.keys():
+                    _report(run, outcomes[found], before=False)
             elif failure is not None:
                 projection.tell_retry(failure)
                 run.observe(Failed(setting, failure, final=False))
     return outcomes
 
 
-def missing(run: Run, setting: Setting) -> list[Wanted]:
-    """The pairs exploring still wants of a setting, load by load."""
+def _wanted(
+    run: Run, screens: Mapping[Setting, Screen], outcomes: Mapping[Setting, Outcome]
+) -> list[Setting]:
+    """The settings still worth a start, as the study's search sees it; the best first."""
+    settings, loads = run.ledger.settings, run.spec.loads
+    device = run.context.host.device
+    match run.spec.search:
+        case "predicted":
+            now = forecast(run.ledger, screens, device)
+            return promising(now, outcomes, settings, loads)
+        case "each_method":
+            now = forecast(run.ledger, screens, device)
+            return each_method(now, outcomes, settings, loads)
+        case "screen_best":
+            first = Forecast(screens, verify_costs(run.ledger, device), ())
+            return screen_best(first, outcomes, settings, loads)
+        case "tpe" | "random":
+            return unexplored(outcomes, settings)
+
+
+def _live_group(run: Run, setting: Setting, wanted: Sequence[Setting]) -> tuple[Setting, ...]:
+    """The settings that one engine may measure with this one, k changed live; none where not."""
+    if run.spec.search != "predicted" or not run.side_by_side:
+        return ()
+    if not trusted(run, setting.method):
+        return ()
+    return next((group for group in groups(wanted) if setting in group), ())
+
+
+def _measure_live(run: Run, bench: Bench, group: Sequence[Setting]) -> None:
+    """Where it fails, plain engines measure what is missing."""
+
+    def still_missing() -> list[tuple[Setting, Load, int]]:
+        return [
+            (setting, load, pair)
+            for setting in group
+            for load, pair in missing(run, setting, Purpose.LIVE_K)
+        ]
+
+    failure = measure_live(run, bench, group, still_missing) if group else None
+    if failure is not None:
+        run.observe(Warned(f"k could not be changed live, so plain engines are started: {failure}"))
+
+
+def missing(run: Run, setting: Setting, purpose: Purpose = Purpose.EXPLORE) -> list[Wanted]:
+    """The pairs exploring still wants of a setting, load by load.
+
+    None of a plain engine where k was changed live instead.
+    """
     wanted = []
     for load in run.spec.loads:
-        have = run.ledger.pairs(setting, load, Purpose.EXPLORE)
+        have = run.ledger.pairs(setting, load, purpose)
+        if purpose is Purpose.EXPLORE and not have:
+            have = run.ledger.pairs(setting, load, Purpose.LIVE_K)
         wanted += [(load, pair) for pair in missing_pairs(have, EXPLORE_PAIRS)]
     return wanted
 
@@ -58,15 +120,23 @@ def record_failure(run: Run, setting: Setting, failure: Failure) -> None:
     )
 
 
-def _unexplored(run: Run, outcomes: dict[Setting, Outcome]) -> list[Setting]:
-    return [setting for setting in run.ledger.settings if setting not in outcomes]
-
-
 def _affordable(run: Run, outcomes: dict[Setting, Outcome]) -> bool:
-    """Off stands for the baseline's own start; a retried setting is one start of the budget."""
+    """The baseline's own start counts; a retried setting is one start of the budget."""
     budget = run.spec.budget
     in_time = budget.minutes is None or run.clock.spent_s < budget.minutes * 60
-    return in_time and len(outcomes) < budget.engine_starts
+    return in_time and _starts(run, outcomes) < budget.engine_starts
+
+
+def _starts(run: Run, outcomes: Mapping[Setting, Outcome]) -> int:
+    """Engine starts that what is known took: one may have measured several settings."""
+    ran = {
+        pair.candidate.engine_start
+        for setting in outcomes
+        for load in run.spec.loads
+        for pair in run.ledger.explored_pairs(setting, load)
+    }
+    failed = sum(outcome.failure is not None for outcome in outcomes.values())
+    return 1 + len(ran) + failed
 
 
 def _report(run: Run, outcome: Outcome, *, before: bool) -> None:

@@ -98,6 +98,11 @@ class Ledger:
         }
         return [pairs[number] for number in sorted(pairs)]
 
+    def explored_pairs(self, setting: Setting, load: Load) -> list[Pair]:
+        """What exploring measured: on a plain start of it, else with k changed live."""
+        plain = self.pairs(setting, load, Purpose.EXPLORE)
+        return plain or self.pairs(setting, load, Purpose.LIVE_K)
+
     def outcomes(self) -> dict[Setting, Outcome]:
         """Every finished setting of the space. Off is 0 everywhere by definition."""
         failures = self.failures()
@@ -124,13 +129,13 @@ class Ledger:
         """Log speed-ups by load; empty until every load has all its pairs."""
         ratios = {}
         for load in self.spec.loads:
-            pairs = self.pairs(setting, load, Purpose.EXPLORE)
+            pairs = self.explored_pairs(setting, load)
             if len(pairs) < EXPLORE_PAIRS:
                 return {}
             ratios[load] = fmean(pair.log_ratio(self.spec.objective) for pair in pairs)
         return ratios
 
 
-def missing_pairs(have: Sequence[Pair], count: int) -> list[int]:
-    """The numbers below ``count`` that no stored pair has."""
-    return sorted(set(range(count)) - {pair.number for pair in have})
+def missing_pairs(have: Sequence[Pair], count: int, first: int = 0) -> list[int]:
+    """The numbers, ``count`` of them from ``first`` on, that no stored pair has."""
+    return sorted(set(range(first, first + count)) - {pair.number for pair in have})

@@ -1,4 +1,4 @@
-"""The state machine of a study: preflight, baseline, explore, confirm, done.
+"""The state machine of a study: preflight, baseline, screen, explore, confirm, done.
 
 Every stage asks the store what is missing and measures only that, so a study can be left anywhere
 and taken up again, and a study that is done costs a look.
@@ -13,9 +13,13 @@ from studies.bench import Bench
 from studies.clock import Clock
 from studies.confirm import confirm
 from studies.events import Answered, Event, Observer, StageEntered, Warned
+from studies.evidence import forecast, smoothed
 from studies.explore import explore
 from studies.ledger import Ledger
 from studies.run import Run
+from studies.schedule import with_schedule
+from studies.screen import screen
+from studies.screen_text import baseline_runner, record_answers, recorded
 from studies.space import enumerate_settings
 from studies.traffic import require_sound_traffic
 from tuner import demo
@@ -28,7 +32,7 @@ from tuner.engine.reap import reap
 from tuner.errors import PreflightError
 from tuner.load.prompts import load_prompts, workload_sha256
 from tuner.preflight import Report, check_engine, check_study, target_digest
-from tuner.records import OFF, Context, Purpose, Stage
+from tuner.records import OFF, Context, Purpose, Screen, Setting, Stage
 from tuner.settings import Settings
 from tuner.spec import Load, StudySpec
 from tuner.store import Store
@@ -49,26 +53,25 @@ def check(spec: StudySpec, settings: Settings, *, with_engine: bool) -> Report:
 
 
 def optimize(
-    spec: StudySpec, store: Store, settings: Settings, observe: Observer
+    spec: StudySpec,
+    store: Store,
+    settings: Settings,
+    observe: Observer,
+    *,
+    until: Stage = Stage.DONE,
 ) -> list[Recommendation]:
     """Runs a study to its answers, or goes on with it; returns one recommendation per load.
+
+    ``until`` SCREEN it stops before anything but the baseline is started, and returns none.
 
     Raises PreflightError before anything is stored or started; BaselineError when the baseline's
     server fails; UsageError when another process is at work on the same study.
     """
-    observe(StageEntered(Stage.PREFLIGHT, "checking the study, the models and the engine", 0.0))
-    report = check(spec, settings, with_engine=True)
-    _require(report)
-    for warning in report.warnings:
-        observe(Warned(warning))
-    python = engine_python(spec, settings)
-    demo.build(python, settings.models_dir, demo.missing(spec, settings.models_dir))
-    located = demo.located(spec, settings.models_dir)
-    _require(check_study(located))
+    located, python = prepare(spec, settings, observe)
     with store.study_lock(spec.name):
         reap(settings.data_dir / "engines")
         before = store.save_study(spec)
-        context = _context(located, python)
+        context = study_context(located, python)
         digest = store.set_context(spec.name, context)
         if before.stage is Stage.DONE and before.context == digest:
             return store.recommendations(spec.name)
@@ -83,9 +86,27 @@ def optimize(
             observe=_timed(clock, observe),
         )
         try:
-            return _work(run, spec.target.model)
+            return _work(run, spec.target.model, until)
         finally:
             clock.save()
+
+
+def prepare(spec: StudySpec, settings: Settings, observe: Observer) -> tuple[StudySpec, Path]:
+    """Preflight, and the quickstart's models built.
+
+    Returns the study with its models located and the interpreter that runs vLLM. Raises
+    PreflightError.
+    """
+    observe(StageEntered(Stage.PREFLIGHT, "checking the study, the models and the engine", 0.0))
+    report = check(spec, settings, with_engine=True)
+    _require(report)
+    for warning in report.warnings:
+        observe(Warned(warning))
+    python = engine_python(spec, settings)
+    demo.build(python, settings.models_dir, demo.missing(spec, settings.models_dir))
+    located = demo.located(spec, settings.models_dir)
+    _require(check_study(located))
+    return located, python
 
 
 def engine_python(spec: StudySpec, settings: Settings) -> Path:
@@ -93,23 +114,45 @@ def engine_python(spec: StudySpec, settings: Settings) -> Path:
     return spec.engine.python or settings.default_engine_python
 
 
-def _work(run: Run, target: str) -> list[Recommendation]:
+def _work(run: Run, target: str, until: Stage) -> list[Recommendation]:
     with Bench(run, Purpose.EXPLORE) as bench:
-        _enter(run, Stage.BASELINE, "the target as it is, without speculation")
-        if missing := _unmeasured(run):
-            _look_at_device(run)
-            require_sound_traffic(run, bench)
-            bench.measure_baseline(missing, Purpose.BASELINE)
+        _measure_baseline(run, bench)
+        screens = _screen(run, bench)
+        if until is Stage.SCREEN:
+            return []
         _enter(run, Stage.EXPLORE, f"{len(run.ledger.settings) - 1} settings to choose from")
-        outcomes = explore(run, bench)
+        outcomes = explore(run, bench, screens)
+        scheduled = with_schedule(run, screens, outcomes)
+        if scheduled is not run:
+            run = scheduled
+            outcomes = explore(run, bench, screens)
     _enter(run, Stage.CONFIRM, "finalists and baseline, started afresh and measured in pairs")
     with Bench(run, Purpose.CONFIRM) as bench:
-        comparisons = confirm(run, bench, outcomes)
+        now = forecast(run.ledger, screens, run.context.host.device)
+        comparisons = confirm(run, bench, smoothed(now, outcomes, run.spec.loads))
     found = answers(run, target, comparisons, outcomes)
     run.store.save_recommendations(run.spec.name, found)
     _enter(run, Stage.DONE, "")
     run.observe(Answered(tuple(found)))
     return found
+
+
+def _measure_baseline(run: Run, bench: Bench) -> None:
+    """Its rounds at every load, and the answers that the screen replays."""
+    _enter(run, Stage.BASELINE, "the target as it is, without speculation")
+    if missing := _unmeasured(run):
+        _look_at_device(run)
+        require_sound_traffic(run, bench)
+        bench.measure_baseline(missing, Purpose.BASELINE)
+    record_answers(run, bench)
+
+
+def _screen(run: Run, bench: Bench) -> dict[Setting, Screen]:
+    """Every setting replayed. Where a GPU would be shared with the drafts, no engine holds it."""
+    _enter(run, Stage.SCREEN, "every setting replayed over the baseline's answers, none started")
+    if run.context.host.device != "cpu":
+        bench.stop_baseline()
+    return screen(run, recorded(run), baseline_runner(run))
 
 
 def _unmeasured(run: Run) -> list[Load]:
@@ -137,7 +180,8 @@ def _require(report: Report) -> None:
         raise PreflightError(list(report.problems))
 
 
-def _context(spec: StudySpec, python: Path) -> Context:
+def study_context(spec: StudySpec, python: Path) -> Context:
+    """What the study's measurements depend on, as it is found here and now."""
     facts = probe(spec.engine, python)
     command = engine_command(spec.engine, spec.target, OFF, facts, python)
     return Context(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Self
 
@@ -12,7 +12,8 @@ from optuna.storages import RDBStorage
 from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
 
 from studies.ledger import Outcome
-from studies.sampler import UnexploredSampler, distributions, full_parameters
+from studies.sampler import distributions, full_parameters
+from studies.search import sampler
 from tuner.errors import Failure
 from tuner.records import Setting
 from tuner.spec import digest
@@ -79,12 +80,18 @@ class Projection:
             yield projection
 
     def _reconcile(self, outcomes: Mapping[Setting, Outcome]) -> None:
-        told = set()
         for trial in self._study.get_trials(deepcopy=False):
             if not trial.state.is_finished():
                 self._study.tell(trial.number, state=TrialState.FAIL)
-            elif trial.state is not TrialState.FAIL:
-                told.add(trial.user_attrs.get(SETTING))
+        self.catch_up(outcomes)
+
+    def catch_up(self, outcomes: Mapping[Setting, Outcome]) -> None:
+        """Tells what is finished and was not asked for: one engine may measure several settings."""
+        told = {
+            trial.user_attrs.get(SETTING)
+            for trial in self._study.get_trials(deepcopy=False)
+            if trial.state.is_finished() and trial.state is not TrialState.FAIL
+        }
         for setting, outcome in outcomes.items():
             if setting.key not in told:
                 self._study.add_trial(self._past(outcome))
@@ -100,14 +107,15 @@ class Projection:
         _annotate(trial, outcome)
         return trial
 
-    def ask(self, unexplored: Collection[Setting]) -> Setting:
-        """The next setting to explore; its trial runs until ``tell`` or ``tell_retry``."""
-        self._study.sampler = UnexploredSampler(
-            self._settings, list(unexplored), seed=len(self._study.trials)
-        )
+    def ask(self, wanted: Sequence[Setting], search: str) -> Setting:
+        """The next setting to explore; its trial runs until ``tell`` or ``tell_retry``.
+
+        One of ``wanted``, as the ``search`` (StudySpec.search) chooses.
+        """
+        self._study.sampler = sampler(search, self._settings, wanted, seed=len(self._study.trials))
         self._asked = self._study.ask(self._space)
-        wanted = self._asked.params
-        setting = next(s for s in unexplored if full_parameters(s, self._space) == wanted)
+        params = self._asked.params
+        setting = next(s for s in wanted if full_parameters(s, self._space) == params)
         self._asked.set_user_attr(SETTING, setting.key)
         self._asked.set_user_attr(LABEL, setting.label)
         return setting

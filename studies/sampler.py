@@ -1,4 +1,4 @@
-"""Which setting to explore next: one of each method first, then TPE's choice among the rest."""
+"""Optuna samplers over a finite space of which every setting is explored once."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
-from optuna.samplers import BaseSampler, TPESampler
+from optuna.samplers import BaseSampler
 from optuna.study import Study
 from optuna.trial import FrozenTrial
 
 from tuner.records import Setting
 
 DRAWS = 64
-"""How often TPE is asked before the nearest unexplored setting is taken for its last proposal."""
+"""How often it is asked before the unexplored setting nearest to its last proposal is taken."""
 
 ABSENT = "-"
 """Value of a parameter that a setting does not have."""
@@ -45,35 +45,12 @@ def full_parameters(setting: Setting, names: Collection[str]) -> dict[str, str |
     return {name: own.get(name, ABSENT) for name in names}
 
 
-def opening(settings: Sequence[Setting]) -> list[Setting]:
-    """The middle k of the first candidate of each method, in the study's order."""
-    by_method: dict[str, list[Setting]] = {}
-    for setting in settings:
-        if not setting.is_off:
-            by_method.setdefault(setting.method, []).append(setting)
-    chosen = []
-    for group in by_method.values():
-        first = (group[0].speculative_config or {}).get("model")
-        same = [s for s in group if (s.speculative_config or {}).get("model") == first]
-        chosen.append(sorted(same, key=lambda s: s.k)[len(same) // 2])
-    return chosen
+class RankedSampler(BaseSampler):
+    """Proposes the first of the settings it is given: they are ranked before it is asked."""
 
-
-class UnexploredSampler(BaseSampler):
-    """Proposes only settings nobody has explored; Optuna's TPE decides which of them.
-
-    In a space of some dozen settings TPE proposes the same ones again and again. It is drawn from
-    until it names an unexplored one; failing that, the unexplored one nearest to what it wants.
-    """
-
-    def __init__(
-        self, settings: Sequence[Setting], unexplored: Sequence[Setting], seed: int
-    ) -> None:
-        names = distributions(settings)
-        self._space = names
-        self._opening = [s for s in opening(settings) if s in set(unexplored)]
-        self._unexplored = [full_parameters(s, names) for s in unexplored]
-        self._tpe = TPESampler(n_startup_trials=4, seed=seed)
+    def __init__(self, settings: Sequence[Setting], ranked: Sequence[Setting]) -> None:
+        self._space = distributions(settings)
+        self._wanted = full_parameters(ranked[0], self._space)
 
     def infer_relative_search_space(
         self, study: Study, trial: FrozenTrial
@@ -84,11 +61,52 @@ class UnexploredSampler(BaseSampler):
     def sample_relative(
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
-        if self._opening:
-            return dict(full_parameters(self._opening[0], search_space))
+        del study, trial, search_space
+        return dict(self._wanted)
+
+    def sample_independent(
+        self,
+        study: Study,
+        trial: FrozenTrial,
+        param_name: str,
+        param_distribution: BaseDistribution,
+    ) -> Any:
+        del study, trial, param_distribution
+        return self._wanted[param_name]
+
+
+class UnexploredSampler(BaseSampler):
+    """Proposes only settings nobody has explored; one of Optuna's samplers decides which of them.
+
+    In a space of some dozen settings TPE proposes the same ones again and again. It is drawn from
+    until it names an unexplored one; failing that, the unexplored one nearest to what it wants.
+    """
+
+    def __init__(
+        self, settings: Sequence[Setting], unexplored: Sequence[Setting], inner: BaseSampler
+    ) -> None:
+        self._space = distributions(settings)
+        self._unexplored = [full_parameters(s, self._space) for s in unexplored]
+        self._inner = inner
+
+    def infer_relative_search_space(
+        self, study: Study, trial: FrozenTrial
+    ) -> dict[str, BaseDistribution]:
+        del study, trial
+        return self._space
+
+    def sample_relative(
+        self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
+    ) -> dict[str, Any]:
         wanted: dict[str, Any] = {}
         for _ in range(DRAWS):
-            wanted = self._tpe.sample_relative(study, trial, search_space)
+            together = self._inner.sample_relative(study, trial, search_space)
+            wanted = {
+                name: together[name]
+                if name in together
+                else self._inner.sample_independent(study, trial, name, distribution)
+                for name, distribution in search_space.items()
+            }
             if wanted in self._unexplored:
                 return wanted
         nearest = min(self._unexplored, key=lambda row: _distance(row, wanted))
@@ -101,7 +119,7 @@ class UnexploredSampler(BaseSampler):
         param_name: str,
         param_distribution: BaseDistribution,
     ) -> Any:
-        return self._tpe.sample_independent(study, trial, param_name, param_distribution)
+        return self._inner.sample_independent(study, trial, param_name, param_distribution)
 
 
 def _distance(row: dict[str, str | int], wanted: dict[str, Any]) -> tuple[int, int]:

@@ -7,9 +7,7 @@ from typing import Any
 
 from tuner.records import OFF, Setting
 from tuner.spec import Candidate, StudySpec
-
-SCHEDULE = "num_speculative_tokens_per_batch_size"
-"""The one key of vLLM's speculative config whose own value is a list."""
+from tuner.vllm import SCHEDULE
 
 
 def enumerate_settings(spec: StudySpec) -> tuple[Setting, ...]:

@@ -1,9 +1,10 @@
-"""Databases and stores for any test. PostgreSQL is a real one, started here."""
+"""Databases, stores and the command line for any test. PostgreSQL is a real one, started here."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
@@ -13,6 +14,7 @@ from hypothesis import settings
 from sqlalchemy import create_engine, make_url, text
 
 from tests.postgres import find_installed, find_packaged, running
+from tuner.cli import main
 from tuner.store import Store, open_store, upgrade
 
 _names = count()
@@ -69,6 +71,26 @@ def storage_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]
 def store(storage_url: str, tmp_path: Path) -> Iterator[Store]:
     with open_store(storage_url, tmp_path) as opened:
         yield opened
+
+
+@pytest.fixture
+def tuner(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., tuple[int, str, str]]:
+    """Runs a command in this process: exit code, stdout, stderr."""
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["tuner", *arguments])
+        monkeypatch.setenv("COLUMNS", "200")
+        code = 0
+        try:
+            main()
+        except SystemExit as error:
+            code = int(error.code or 0)
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return run
 
 
 @contextmanager

@@ -7,7 +7,15 @@ from datetime import UTC, datetime
 from itertools import count
 from typing import Any
 
-from tuner.answers import EngineName, Evidence, Measured, Recommendation, Speedup, WorkloadName
+from tuner.answers import (
+    EngineName,
+    Evidence,
+    Measured,
+    Recommendation,
+    Speedup,
+    Verification,
+    WorkloadName,
+)
 from tuner.records import (
     OFF,
     Comparison,
@@ -15,11 +23,13 @@ from tuner.records import (
     Counters,
     EngineFacts,
     EngineStart,
+    Estimate,
     Figures,
     HostFacts,
     Measurement,
     Purpose,
     RequestSample,
+    Screen,
     Setting,
     StartedFacts,
 )
@@ -153,6 +163,22 @@ def pair(**changes: Any) -> tuple[Measurement, Measurement]:
     return replace(baseline, beside=candidate.id), candidate
 
 
+def screen(**changes: Any) -> Screen:
+    value = Screen(
+        setting=NGRAM,
+        context=context().digest,
+        tokens_per_decode_step=Estimate(1.75, 1.5, 2.0),
+        acceptance_length=Estimate(2.25, 2.0, 2.5),
+        draft_coverage=0.6,
+        by_kind={"chat": Estimate(1.5, 1.25, 1.75), "code": Estimate(2.0)},
+        draft_cost=0.0,
+        requests=48,
+        tokens=6144,
+        measurements=("m1", "m2"),
+    )
+    return replace(value, **changes)
+
+
 def comparison(**changes: Any) -> Comparison:
     value = Comparison(
         setting=NGRAM,
@@ -203,6 +229,35 @@ def recommendation(**changes: Any) -> Recommendation:
         hardware="CPU: 2 x A CPU",
         workload=WorkloadName(name="builtin", sha256="ab" * 32),
         measured_at=NOON,
+        warnings=[],
+    )
+    return value.model_copy(update=changes)
+
+
+def verification(**changes: Any) -> Verification:
+    answer = recommendation()
+    value = Verification(
+        study=answer.study,
+        target=answer.target,
+        objective=answer.objective,
+        load=answer.load,
+        speculative_config=answer.speculative_config,
+        verified_config=answer.speculative_config,
+        outcome="holds",
+        reason="still better than off",
+        speedup=Speedup(value=1.25, low=1.1, high=1.42, confidence=0.95),
+        stored_speedup=answer.speedup,
+        measured=answer.measured,
+        baseline=answer.baseline,
+        pairs=5,
+        stopped_because="decided",
+        differences=["engine: vllm 0.32.0 → vllm 0.33.0"],
+        evidence=answer.evidence,
+        engine=EngineName(name="vllm", version="0.33.0", runner="V1"),
+        hardware=answer.hardware,
+        workload=answer.workload,
+        measured_at=NOON,
+        stored_measured_at=NOON,
         warnings=[],
     )
     return value.model_copy(update=changes)

@@ -7,7 +7,6 @@ import pytest
 import yaml
 
 from tests.factories import recommendation, study_spec
-from tuner.cli import main
 from tuner.records import Stage
 from tuner.settings import Settings
 from tuner.store import Store, upgrade
@@ -25,24 +24,6 @@ loads:
   - concurrency: none
 objectiv: tpot_p50
 """
-
-
-@pytest.fixture
-def tuner(capsys, monkeypatch):
-    """Runs a command in this process: exit code, stdout, stderr."""
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["tuner", *arguments])
-        monkeypatch.setenv("COLUMNS", "200")
-        code = 0
-        try:
-            main()
-        except SystemExit as error:
-            code = int(error.code or 0)
-        out, err = capsys.readouterr()
-        return code, out, err
-
-    return run
 
 
 @pytest.fixture
@@ -172,7 +153,7 @@ def test_studies_and_trials_are_listed(tuner, store) -> None:
 
 def test_every_command_explains_itself(tuner) -> None:
     _, out, _ = tuner("--help")
-    commands = ["optimize", "check", "recommend", "export", "studies", "trials", "serve"]
+    commands = ["optimize", "check", "recommend", "verify", "export", "studies", "trials", "serve"]
     for command in commands:
         assert command in out
         code, page, _ = tuner(command, "--help")

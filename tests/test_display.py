@@ -12,12 +12,15 @@ from studies.events import (
     Failed,
     RoundMeasured,
     RoundStarting,
+    Screened,
+    Screening,
     StageEntered,
+    Verified,
 )
-from tests.factories import NGRAM, comparison, measurement, study_spec
+from tests.factories import NGRAM, comparison, measurement, screen, study_spec, verification
 from tuner.display import LiveProgress, PlainProgress, progress
 from tuner.errors import Failure, FailureKind
-from tuner.records import OFF, Purpose, Setting, Stage, StartedFacts
+from tuner.records import OFF, Purpose, Screen, Setting, Stage, StartedFacts
 from tuner.spec import Load
 
 SUFFIX = Setting.of({"method": "suffix", "num_speculative_tokens": 8})
@@ -27,10 +30,14 @@ EVENTS: list[Event] = [
     EngineStarting(OFF, Purpose.BASELINE),
     EngineReady(OFF, 31.0, StartedFacts(runner="V1")),
     RoundMeasured(measurement(setting=OFF, purpose=Purpose.BASELINE)),
+    Screening("[1/2] scoring a draft"),
+    Screened(screen()),
+    Screened(Screen(SUFFIX, "here", reason="no interpreter")),
     StageEntered(Stage.EXPLORE, "2 settings", 65.0),
     Explored(NGRAM, {load: math.log(1.5) for load in LOADS}, before=True),
     Failed(SUFFIX, Failure(FailureKind.OUT_OF_MEMORY, "no room"), final=True),
     Confirmed(comparison(log_ratio=math.log(1.4), low=math.log(1.3), high=math.log(1.5))),
+    Verified(verification(load=LOADS[0])),
     RoundStarting(NGRAM, Load(concurrency=4), "pair 3"),
 ]
 
@@ -47,7 +54,10 @@ def test_without_a_terminal_every_event_is_a_line() -> None:
     assert "off answers after 31 s, runner V1" in text
     assert f"explored {NGRAM.label} earlier: concurrency 4: 1.50x" in text
     assert "failed suffix k=8: out of memory: no room" in text
+    assert f"screened {NGRAM.label}: 1.75 tokens per decode step (1.50 to 2.00)" in text
+    assert "not screened suffix k=8: no interpreter" in text
     assert "1.40x (1.30x to 1.50x" in text
+    assert "concurrency 4: holds: still better than off" in text
     assert len(text.splitlines()) == len(EVENTS) - 1  # a round's start is not worth a line
 
 
@@ -68,4 +78,6 @@ def test_on_a_terminal_one_picture_has_stage_time_budget_and_what_was_measured()
     assert f"{NGRAM.label} at concurrency 4: pair 3" in text
     assert "1.50x" in text
     assert "1.40x (1.30x to 1.50x)" in text
+    assert "verify" in text
+    assert "holds" in text
     assert "out of memory: no room" in text

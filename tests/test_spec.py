@@ -201,11 +201,13 @@ def test_digest_ignores_the_order_of_keys_and_refuses_what_is_not_json():
     st.one_of(
         st.builds(Load, concurrency=st.integers(1, 10**6)),
         st.builds(Load, request_rate=st.floats(1e-6, 1e6)),
+        st.builds(Load, request_rate=st.floats(1e-6, 1e6), burstiness=st.floats(0.01, 10)),
         st.just(Load(request_rate="recorded")),
     )
 )
 def test_a_load_reads_back_from_its_key_and_from_json(load: Load) -> None:
     assert Load.of(load.key) == load
+    assert len(load.key) <= 64, "a column's width"
     assert Load.model_validate_json(load.model_dump_json()) == load
 
 
@@ -215,6 +217,14 @@ def test_a_load_reads_back_from_its_key_and_from_json(load: Load) -> None:
 def test_what_is_no_load_says_how_to_write_one(key: str) -> None:
     with pytest.raises(ValueError, match="concurrency=4"):
         Load.of(key)
+
+
+@pytest.mark.parametrize(
+    "given_", [{"concurrency": 1, "burstiness": 0.5}, {"request_rate": "recorded", "burstiness": 1}]
+)
+def test_bursts_are_of_arrivals_at_a_rate(given_: dict[str, object]) -> None:
+    with pytest.raises(ValidationError, match="burstiness belongs to a request_rate"):
+        Load.model_validate(given_)
 
 
 @pytest.mark.parametrize("given_", [{}, {"concurrency": 1, "request_rate": 1.0}])

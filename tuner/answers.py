@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -135,6 +135,20 @@ class Considered(Answer):
     reason: str = ""
 
 
+class BreakEven(Answer):
+    """Between two measured loads, ``on_at`` and ``off_at``, a setting's speed-up falls below 1.
+
+    Estimated by interpolation: ``concurrency`` is requests under way (closed loop),
+    ``requests_per_s`` what that comes to as a rate (open loop).
+    """
+
+    speculative_config: dict[str, Any]
+    on_at: str
+    off_at: str
+    concurrency: float
+    requests_per_s: float
+
+
 class Recommendation(Answer):
     """The answer for one load. ``speculative_config`` is null where the answer is off."""
 
@@ -163,6 +177,7 @@ class Recommendation(Answer):
     cost: Cost | None
     confirmed: bool
     considered: list[Considered]
+    break_even: BreakEven | None = None
     evidence: Evidence
     engine: EngineName
     hardware: str
@@ -175,3 +190,49 @@ class Recommendations(Answer):
     """One recommendation per load."""
 
     recommendations: list[Recommendation]
+
+
+Verdict = Literal["holds", "lost", "changed"]
+
+
+class Verification(Answer):
+    """A stored answer, measured again beside the baseline at its load.
+
+    ``speculative_config`` is the answer's, null for off; ``verified_config`` is what was started:
+    that, or for off the best candidate of then, null where there was none. The answer ``holds``
+    where its setting is still better than off by more than the noise and the intervals of now and
+    then overlap, or where off still is not beaten. It is ``changed`` where they do not overlap, or
+    off is beaten now; ``lost`` where its setting is not shown to be better than off any more, does
+    not run, or no longer gives the target's own text. ``differences`` say what else is not as it
+    was when the answer was measured, at ``stored_measured_at``.
+    """
+
+    study: str
+    target: str
+    objective: str
+    load: Load
+    speculative_config: dict[str, Any] | None
+    verified_config: dict[str, Any] | None
+    outcome: Verdict
+    reason: str
+    speedup: Speedup | None
+    stored_speedup: Speedup | None
+    measured: Measured | None
+    baseline: Measured | None
+    sameness: SameText | None = None
+    pairs: int
+    stopped_because: str | None
+    differences: list[str]
+    evidence: Evidence
+    engine: EngineName
+    hardware: str
+    workload: WorkloadName
+    measured_at: datetime
+    stored_measured_at: datetime
+    warnings: list[str]
+
+
+class Verifications(Answer):
+    """One verification per answer."""
+
+    verifications: list[Verification]

@@ -1,7 +1,8 @@
 """The command line. Thin: parse, call, print.
 
 JSON goes to stdout alone, everything else to stderr. Exit codes: 0 done, 2 usage, 3 the study
-cannot run, 4 the engine failed, 5 nothing met the constraints, 130 interrupted.
+cannot run, 4 the engine failed, 5 nothing met the constraints, 130 interrupted; of `verify`: 5 an
+answer is lost, 6 one has changed.
 """
 
 from __future__ import annotations
@@ -12,17 +13,21 @@ import sys
 from enum import StrEnum
 from pathlib import Path
 from types import FrameType
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console, RenderableType
+from rich.console import Console, Group, RenderableType
 
-from tuner import tables
+from tuner import screen_table, tables
 from tuner.errors import TunerError
+from tuner.records import Stage
 from tuner.settings import Settings
-from tuner.spec import Load
+from tuner.spec import Load, StudySpec
 from tuner.store import Store, open_store, upgrade
 from tuner.store import check as check_schema
+
+if TYPE_CHECKING:
+    from studies.live_k import Trust
 
 app = typer.Typer(
     name="tuner",
@@ -38,6 +43,11 @@ app.add_typer(db, name="db")
 class Output(StrEnum):
     TABLE = "table"
     JSON = "json"
+
+
+class Until(StrEnum):
+    SCREEN = "screen"
+    DONE = "done"
 
 
 StudyArgument = Annotated[
@@ -73,16 +83,26 @@ LoadOption = Annotated[
 
 @app.command()
 def optimize(
-    study: StudyArgument, storage: StorageOption = None, output: OutputOption = Output.TABLE
+    study: StudyArgument,
+    until: Annotated[
+        Until,
+        typer.Option(
+            "--until", help="`screen` stops once every setting is predicted: one engine start."
+        ),
+    ] = Until.DONE,
+    storage: StorageOption = None,
+    output: OutputOption = Output.TABLE,
 ) -> None:
     """Run a study to its answer, or go on with one that was interrupted.
 
-    Starts real vLLM servers and measures them: the baseline, then candidates beside it, then the
+    Starts real vLLM servers and measures them: the baseline, whose answers say what every setting
+    would have drafted; then the most promising ones beside it, until no other can win; then the
     best one and the baseline afresh. Ctrl-C stops everything cleanly; the same command goes on
     where it stopped. Try `tuner optimize quickstart`.
     """
     from studies.loop import optimize as run  # noqa: PLC0415 - Optuna takes a second to import
     from studies.projection import make_optuna_tables  # noqa: PLC0415
+    from studies.screening import screened  # noqa: PLC0415
     from studies.sources import find_study  # noqa: PLC0415
     from tuner.display import progress  # noqa: PLC0415
 
@@ -91,10 +111,14 @@ def optimize(
     opened = open_store(settings.storage_url, settings.data_dir, also=make_optuna_tables)
     with opened as store, progress(Console(stderr=True), spec) as observe:
         try:
-            answers = run(spec, store, settings, observe)
+            answers = run(spec, store, settings, observe, until=Stage(until))
         except KeyboardInterrupt:
             _say(f"interrupted, engines stopped; `tuner optimize {study}` goes on from here")
             raise
+        if until is Until.SCREEN:
+            rows = screened(store, store.study(spec.name), settings)
+            _print(screen_table.screened(rows), {"settings": [row.body() for row in rows]}, output)
+            return
     _print(tables.recommendations(answers), tables.as_answer(answers), output)
 
 
@@ -104,10 +128,21 @@ def check(
     with_engine: Annotated[
         bool, typer.Option("--with-engine", help="Also ask the installed vLLM.")
     ] = False,
+    live_k: Annotated[
+        bool,
+        typer.Option(
+            "--live-k",
+            help="Also start engines: may one engine measure several k of a draft here?",
+        ),
+    ] = False,
     storage: StorageOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Say whether a study can run here, without starting anything. Exit code 3 if it cannot."""
+    """Say whether a study can run here, without starting anything. Exit code 3 if it cannot.
+
+    With --live-k engines are started two at a time: one whose k is changed while it runs against
+    plain ones of the smallest and the largest k. What that shows is kept for later studies.
+    """
     from studies.loop import check as preflight  # noqa: PLC0415
     from studies.sources import find_study  # noqa: PLC0415
     from studies.space import enumerate_settings  # noqa: PLC0415
@@ -116,8 +151,14 @@ def check(
     spec = find_study(study, settings)
     report = preflight(spec, settings, with_engine=with_engine)
     count = len(enumerate_settings(spec))
-    body = {"study": spec.name, "settings": count, "problems": report.problems}
-    _print(tables.report(spec.name, count, report), body | {"warnings": report.warnings}, output)
+    body: dict[str, object] = {"study": spec.name, "settings": count}
+    body |= {"problems": report.problems, "warnings": report.warnings}
+    table = tables.report(spec.name, count, report)
+    if live_k and not report.problems:
+        found = _check_live_k(spec, settings)
+        body["live_k"] = [trust.body() for trust in found]
+        table = Group(table, tables.live_k(found))
+    _print(table, body, output)
     if report.problems:
         raise typer.Exit(3)
 
@@ -130,6 +171,43 @@ def recommend(
     with _open(_settings(storage)) as store:
         answers = tables.finished(store, study)
     _print(tables.recommendations(answers), tables.as_answer(answers), output)
+
+
+@app.command()
+def verify(
+    study: NameArgument = None,
+    load: Annotated[
+        Load | None,
+        typer.Option(
+            "--load",
+            parser=Load.of,
+            metavar="LOAD",
+            help="Only the answer at this load, for example concurrency=4.",
+        ),
+    ] = None,
+    storage: StorageOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Measure a study's answers again: do they still hold?
+
+    For after an upgrade of vLLM, the driver or the model, and for CI. Starts what is recommended
+    beside the baseline, for few pairs. Exit code 0: every answer holds; 5: one is lost; 6: one has
+    changed and none is lost. The study itself stays as it is.
+    """
+    from studies.verify import verify as run  # noqa: PLC0415 - Optuna takes a second to import
+    from tuner.display import progress  # noqa: PLC0415
+    from tuner.verdict import exit_code  # noqa: PLC0415
+    from tuner.verify_table import verifications, verifications_body  # noqa: PLC0415
+
+    settings = _settings(storage)
+    with _open(settings) as store:
+        answers = tables.finished(store, study)
+        answers = answers if load is None else [tables.at_load(answers, load)]
+        spec = store.study(answers[0].study).spec
+        with progress(Console(stderr=True), spec) as observe:
+            found = run(answers, store, settings, observe)
+    _print(verifications(found), verifications_body(found), output)
+    raise typer.Exit(exit_code(found))
 
 
 @app.command()
@@ -221,6 +299,16 @@ def main() -> None:
 def _interrupt(_signal: int, _frame: FrameType | None) -> None:
     """SIGTERM ends a command as Ctrl-C does: engines stopped, exit code 130."""
     raise KeyboardInterrupt
+
+
+def _check_live_k(spec: StudySpec, settings: Settings) -> list[Trust]:
+    from studies.live_k_check import check_study  # noqa: PLC0415 - Optuna takes a second to import
+    from studies.projection import make_optuna_tables  # noqa: PLC0415
+    from tuner.display import progress  # noqa: PLC0415
+
+    opened = open_store(settings.storage_url, settings.data_dir, also=make_optuna_tables)
+    with opened as store, progress(Console(stderr=True), spec) as observe:
+        return check_study(spec, store, settings, observe)
 
 
 def _settings(storage: str | None) -> Settings:

@@ -24,14 +24,17 @@ from studies.events import (
     RoundMeasured,
     RoundStarting,
     Scoring,
+    Screened,
+    Screening,
     StageEntered,
+    Verified,
     Warned,
 )
-from tuner.records import Measurement, Purpose, Setting, Stage
+from tuner.records import Measurement, Purpose, Screen, Setting, Stage
 from tuner.spec import Load, StudySpec
 
 
-def describe(event: Event) -> str | None:  # noqa: C901, PLR0911 - one line per kind of event
+def describe(event: Event) -> str | None:  # noqa: C901, PLR0911, PLR0912 - a line per event
     """One plain line for what happened; None for what is not worth one."""
     match event:
         case StageEntered(stage, note, _):
@@ -60,8 +63,22 @@ def describe(event: Event) -> str | None:  # noqa: C901, PLR0911 - one line per 
             )
         case Scoring(setting, load):
             return f"reading the answers of {setting.label} at {load} with the baseline engine"
+        case Screening(what):
+            return what
+        case Screened(screen):
+            return screened(screen)
+        case Verified(v):
+            return f"{v.load}: {v.outcome}: {v.reason}"
         case RoundStarting() | Answered():
             return None
+
+
+def screened(screen: Screen) -> str:
+    found = screen.tokens_per_decode_step
+    if found is None:
+        return f"not screened {screen.setting.label}: {screen.reason}"
+    interval = "" if found.low is None else f" ({found.low:.2f} to {found.high:.2f})"
+    return f"screened {screen.setting.label}: {found.value:.2f} tokens per decode step{interval}"
 
 
 def figures(measurement: Measurement) -> str:
@@ -157,7 +174,9 @@ class LiveProgress:
                 self._doing = ""
             case Warned(text):
                 self._live.console.print(f"warning: {text}", markup=False)
-            case RoundMeasured() | Explored() | Failed() | Confirmed():
+            case Screening(what):
+                self._doing = what
+            case RoundMeasured() | Screened() | Explored() | Failed() | Confirmed() | Verified():
                 pass
 
     def _tabulate(self, event: Event) -> None:
@@ -171,6 +190,9 @@ class LiveProgress:
             case Confirmed(c):
                 text = f"{ratio(c.log_ratio)} ({ratio(c.low)} to {ratio(c.high)})"
                 self._cells(c.setting, Purpose.CONFIRM)[c.load] = text
+            case Verified(v):
+                setting = Setting.of(v.verified_config)
+                self._cells(setting, Purpose.VERIFY)[v.load] = v.outcome
             case Failed(setting, failure, _):
                 self._notes[setting] = str(failure)
                 self._cells(setting, Purpose.EXPLORE)

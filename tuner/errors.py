@@ -14,11 +14,13 @@
     │   ├── EngineDiedError   4  ... after it answered, whatever its exit code
     │   └── RoundError        4  ... in a round: it lives, but what it answered cannot be used
     ├── BaselineError         4  the baseline failed, so there is nothing to compare with
+    ├── ScoringError          4  drafts could not be scored in vLLM's environment
     ├── NothingMeasuredError  5  nothing met the constraints
     └── IncomparableError     5  two measurements that were not asked the same of the same
 
 Each leaf has an ``exit_code`` (for the command line) and a ``problem`` (for HTTP: the last part of
-an RFC 9457 type). An interrupted command exits 130; that is no error of ours.
+an RFC 9457 type). No errors of ours: an interrupted command exits 130, and `tuner verify` exits 5
+where a stored answer is lost, 6 where one has changed.
 """
 
 from __future__ import annotations
@@ -173,6 +175,11 @@ class BaselineError(TunerError):
     def __init__(self, failure: Failure) -> None:
         self.failure = failure
         super().__init__(f"the baseline (no speculative config) failed: {failure}")
+
+
+class ScoringError(TunerError):
+    exit_code = 4
+    problem = "scoring"
 
 
 class NothingMeasuredError(TunerError):

@@ -131,7 +131,7 @@ def recommend(
         workload=WorkloadName(name=spec.workload.name, sha256=context.workload_sha256),
         measured_at=max(m.measured_at for m in chosen.measurements),
         warnings=[
-            *_warnings(context, found),
+            *evidence_warnings(context, found),
             *_slower_in_all(spec, own, baseline),
             *_other_lengths(spec, found),
             *notes,
@@ -161,7 +161,8 @@ def _considered(loser: Challenger) -> Considered:
     )
 
 
-def _warnings(context: Context, found: Findings) -> list[str]:
+def evidence_warnings(context: Context, found: Findings) -> list[str]:
+    """What the reader of a comparison should know of how it was measured."""
     warnings = []
     if context.host.device == "cpu":
         warnings.append("measured on a CPU: it says nothing about a GPU")

@@ -11,6 +11,7 @@ from typing import Any
 
 from tuner.errors import Failure
 from tuner.spec import Load, StudySpec, digest
+from tuner.vllm import MODEL_FREE_METHODS, SCHEDULE
 
 
 class Stage(StrEnum):
@@ -18,17 +19,25 @@ class Stage(StrEnum):
 
     PREFLIGHT = "preflight"
     BASELINE = "baseline"
+    SCREEN = "screen"
     EXPLORE = "explore"
     CONFIRM = "confirm"
     DONE = "done"
 
 
 class Purpose(StrEnum):
-    """Why something was measured. Only what served CONFIRM is ever reported."""
+    """Why something was measured. Only what served CONFIRM is ever reported.
+
+    SCREEN: answers of the baseline, recorded to be replayed. LIVE_K: k was changed while the engine
+    ran. VERIFY: a stored answer, measured again.
+    """
 
     BASELINE = "baseline"
+    SCREEN = "screen"
     EXPLORE = "explore"
+    LIVE_K = "live_k"
     CONFIRM = "confirm"
+    VERIFY = "verify"
 
 
 @dataclass(frozen=True)
@@ -64,6 +73,22 @@ class Setting:
     def k(self) -> int:
         """``num_speculative_tokens``; 0 for off, for sorting only."""
         return int((self.speculative_config or {}).get("num_speculative_tokens", 0))
+
+    @property
+    def proposer(self) -> str:
+        """The config without k, as canonical JSON: settings that differ in k alone share it."""
+        config = self.speculative_config or {}
+        return Setting.of({n: v for n, v in config.items() if n != "num_speculative_tokens"}).config
+
+    @property
+    def is_schedule(self) -> bool:
+        """Whether k follows the number of requests."""
+        return SCHEDULE in (self.speculative_config or {})
+
+    @property
+    def has_no_draft_model(self) -> bool:
+        """Whether it proposes from the text alone."""
+        return self.method in MODEL_FREE_METHODS
 
     @property
     def label(self) -> str:
@@ -359,6 +384,30 @@ class Estimate:
     value: float
     low: float | None = None
     high: float | None = None
+
+
+@dataclass(frozen=True)
+class Screen:
+    """What replaying the baseline's recorded answers says of a setting that was not started.
+
+    Numbers are of decode steps at any load; intervals are over requests. ``by_kind`` has the tokens
+    per decode step of each kind of prompt. ``draft_cost`` is the draft's parameters as a share of
+    the target's, 0 for methods without a model, None where unknown. ``tokens`` were replayed, over
+    ``requests`` answers of the ``measurements`` named. ``reason`` says why a setting can't be
+    replayed; then all numbers are None.
+    """
+
+    setting: Setting
+    context: str
+    tokens_per_decode_step: Estimate | None = None
+    acceptance_length: Estimate | None = None
+    draft_coverage: float | None = None
+    by_kind: Mapping[str, Estimate] = field(default_factory=dict)
+    draft_cost: float | None = None
+    requests: int = 0
+    tokens: int = 0
+    measurements: tuple[str, ...] = ()
+    reason: str | None = None
 
 
 @dataclass(frozen=True)

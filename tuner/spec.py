@@ -256,40 +256,64 @@ def _rate(value: object) -> object:
     return value
 
 
+def _value(text: str) -> object:
+    """Of a load's key. Raises ValueError where it is neither a number nor ``recorded``."""
+    return text if text == "recorded" else json.loads(text)
+
+
+def _rounded(value: float) -> float:
+    """So that a load's key stays short."""
+    return round(value, 4)
+
+
 class Load(Part):
     """Closed loop: so many requests in flight at any time. Open loop: requests at a rate.
 
     A rate is in requests per second (Poisson arrivals), or ``recorded``: as the workload's own
-    timestamps say.
+    timestamps say. With a ``burstiness`` below 1 they come in bursts: gaps are drawn from a gamma
+    distribution of that shape, as vLLM's benchmark does; 1 is Poisson.
     """
 
     concurrency: Whole | None = Field(default=None, ge=1, examples=["4"], exclude_if=_is_none)
     request_rate: Annotated[float | Literal["recorded"] | None, BeforeValidator(_rate)] = Field(
         default=None, examples=["2.5"], exclude_if=_is_none
     )
+    burstiness: Annotated[Number, AfterValidator(_rounded)] | None = Field(
+        default=None, ge=0.01, le=10, examples=["0.25"], exclude_if=_is_none
+    )
 
     @model_validator(mode="after")
     def _one_of_two(self) -> Self:
         if (self.concurrency is None) == (self.request_rate is None):
             raise ValueError("give concurrency (closed loop) or request_rate (open loop), one")
+        if self.burstiness is not None and not isinstance(self.request_rate, float):
+            raise ValueError("burstiness belongs to a request_rate in requests per second")
         return self
 
     @classmethod
     def of(cls, key: str) -> Self:
         """The load of a ``key``. Raises ValueError on anything else."""
-        name, _, value = key.partition("=")
+        parts = [part.partition("=") for part in key.split(",")]
         try:
-            return cls.model_validate({name: value if value == "recorded" else json.loads(value)})
+            return cls.model_validate({name: _value(text) for name, _, text in parts})
         except ValueError as error:
-            forms = "concurrency=4, request_rate=2.5 or request_rate=recorded"
-            raise ValueError(f"{key!r} is no load; write {forms}") from error
+            forms = "concurrency=4, request_rate=2.5, request_rate=2.5,burstiness=0.25"
+            raise ValueError(
+                f"{key!r} is no load; write {forms} or request_rate=recorded"
+            ) from error
 
     @property
     def key(self) -> str:
-        """``concurrency=4``, ``request_rate=2.5`` or ``request_rate=recorded``."""
+        """``concurrency=4``, ``request_rate=2.5,burstiness=0.25``, ``request_rate=recorded``."""
         if self.concurrency is not None:
             return f"concurrency={self.concurrency}"
-        return f"request_rate={self.request_rate}"
+        bursts = "" if self.burstiness is None else f",burstiness={self.burstiness}"
+        return f"request_rate={self.request_rate}{bursts}"
+
+    @property
+    def comes_in_bursts(self) -> bool:
+        """Whether the number of requests under way swings: then k may well follow it."""
+        return self.request_rate == "recorded" or (self.burstiness or 1) < 1
 
     @property
     def place(self) -> tuple[int, float]:
@@ -303,7 +327,8 @@ class Load(Part):
             return f"concurrency {self.concurrency}"
         if self.request_rate == "recorded":
             return "recorded arrivals"
-        return f"{self.request_rate:g} requests/s"
+        bursts = "" if self.burstiness is None else f" (burstiness {self.burstiness:g})"
+        return f"{self.request_rate:g} requests/s{bursts}"
 
 
 class Price(Part):
@@ -319,6 +344,9 @@ class Budget(Part):
     engine_starts: Whole = Field(default=12, ge=2)
     """Engine starts of the exploration, the baseline's included."""
     minutes: Number | None = Field(default=None, gt=0)
+    screen_tokens: Whole = Field(default=6000, ge=100)
+    """Output tokens of the baseline that are recorded, for drafts to be replayed over without a
+    start of theirs. With 6,000 the tokens per decode step are known to 5 %."""
 
 
 class StudySpec(Part):
@@ -338,6 +366,9 @@ class StudySpec(Part):
     loads: tuple[Load, ...] = Field(min_length=1, examples=["[{concurrency: 1}]"])
     objective: Objective = "tpot_p50"
     price: Price | None = Field(default=None, validate_default=True)
+    search: Literal["predicted", "each_method", "screen_best", "tpe", "random"] = "predicted"
+    """What chooses the next engine start: predicted gains, until none is worth a start; the best
+    predicted setting of each method; the screen's best three; Optuna's TPE; or chance."""
     precision: Number = Field(default=0.05, gt=0, lt=0.5)
     """A difference that matters, as a share (0.05 is ±5 %): a comparison goes on until its 95 %
     interval excludes "no difference", or lies within this of it, or the limit of pairs."""

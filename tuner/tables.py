@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Group, RenderableType
@@ -11,13 +11,22 @@ from rich.table import Table
 from rich.text import Text
 
 from studies.trials import Trial
-from tuner.answers import Interval, Recommendation, Recommendations
+from tuner.answers import (
+    BreakEven,
+    Interval,
+    Recommendation,
+    Recommendations,
+    Speedup,
+)
 from tuner.display import ratio
 from tuner.errors import NotFoundError
 from tuner.preflight import Report
-from tuner.records import Setting, Stage, StudyRecord
+from tuner.records import Estimate, Setting, Stage, StudyRecord
 from tuner.spec import Load
 from tuner.store import Store
+
+if TYPE_CHECKING:
+    from studies.live_k import Trust  # takes a second to import
 
 STOPPED = {
     "decided": "the difference was clear",
@@ -87,7 +96,7 @@ def _breakdown(answer: Recommendation) -> Table:
         table.add_row(
             part.name if part.by == "kind" else f"{part.name} prompt tokens",
             str(part.requests),
-            _change(part.baseline_tpot_ms_p50, part.tpot_ms_p50),
+            change(part.baseline_tpot_ms_p50, part.tpot_ms_p50),
             _interval(part.tpot_speedup, "x"),
             _interval(part.acceptance_length),
         )
@@ -113,20 +122,18 @@ def _column(answer: Recommendation) -> dict[str, str]:
         dollars = f"{before:.4f} → {after:.4f}"
     return {
         "run": Setting.of(answer.speculative_config).label,
-        f"speed-up, {answer.objective}": f"{s.value:.2f}x ({s.low:.2f}-{s.high:.2f})"
-        if on
-        else "-",
-        "TPOT p50, ms": _change(base.tpot_ms_p50, measured.tpot_ms_p50),
-        "TTFT p95, ms": _change(base.ttft_ms_p95, measured.ttft_ms_p95),
-        "output, tok/s": _change(base.output_throughput_tok_s, measured.output_throughput_tok_s),
+        f"speed-up, {answer.objective}": speedup(s if on else None),
+        "TPOT p50, ms": change(base.tpot_ms_p50, measured.tpot_ms_p50),
+        "TTFT p95, ms": change(base.ttft_ms_p95, measured.ttft_ms_p95),
+        "output, tok/s": change(base.output_throughput_tok_s, measured.output_throughput_tok_s),
         "acceptance length": _interval(drafting.acceptance_length if drafting else None),
         "tokens per decode step": _number(answer.tokens_per_decode_step, 2),
-        "KV cache, tokens": _change(answer.baseline_kv_cache_tokens, answer.kv_cache_tokens, 0),
+        "KV cache, tokens": change(answer.baseline_kv_cache_tokens, answer.kv_cache_tokens, 0),
         "$ per million output tokens": dollars,
     }
 
 
-def _change(before: float | None, after: float | None, digits: int = 1) -> str:
+def change(before: float | None, after: float | None, digits: int = 1) -> str:
     return f"{_number(before, digits)} → {_number(after, digits)}"
 
 
@@ -146,6 +153,9 @@ def _notes(answers: Sequence[Recommendation]) -> list[Text]:
             f" {c.speedup.value:.2f}x ({c.speedup.low:.2f}-{c.speedup.high:.2f}), {c.reason}"
             for c in answer.considered
         ]
+    lines += dict.fromkeys(
+        _up_to(answer.break_even) for answer in answers if answer.break_even is not None
+    )
     lines += [
         f"{answer.load}: {answer.pairs} pairs, stopped because {STOPPED[answer.stopped_because]}"
         for answer in answers
@@ -164,6 +174,18 @@ def _notes(answers: Sequence[Recommendation]) -> list[Text]:
     return [Text(line) for line in lines]
 
 
+def _up_to(found: BreakEven) -> str:
+    label = Setting.of(found.speculative_config).label
+    return (
+        f"{label} pays up to about concurrency {found.concurrency:.1f}, or"
+        f" {found.requests_per_s:.2f} requests/s: between {found.on_at} and {found.off_at}"
+    )
+
+
+def speedup(found: Speedup | None) -> str:
+    return f"{found.value:.2f}x ({found.low:.2f}-{found.high:.2f})" if found else "-"
+
+
 def _number(value: float | None, digits: int = 1) -> str:
     return "-" if value is None else f"{value:.{digits}f}"
 
@@ -174,6 +196,40 @@ def report(name: str, settings: int, found: Report) -> RenderableType:
     lines += [Text(f"warning: {text}", style="yellow") for text in found.warnings]
     verdict = "cannot run" if found.problems else "can run"
     return Group(*lines, Text(f"{name}: {settings} settings, off included; the study {verdict}"))
+
+
+def live_k(found: Sequence[Trust]) -> RenderableType:
+    """Engines whose k was changed while they ran, beside plain ones of the same k."""
+    if not found:
+        return Text("live k: no candidate has two values of k that one engine could measure")
+    title = "k changed live, against plain engines"
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD)
+    for heading in ("method", "k", "pairs", "step time, live : plain", "acceptance, plain → live"):
+        table.add_column(heading)
+    for trust in found:
+        for at in trust.at:
+            lengths = (at.plain_acceptance_length, at.live_acceptance_length)
+            plain, live = (length.value if length else None for length in lengths)
+            table.add_row(
+                trust.method,
+                str(at.k),
+                str(len(at.step_times)),
+                _of_log(at.log_ratio),
+                change(plain, live, 2),
+            )
+    lines = [
+        f"{trust.method}: {'trusted' if trust.trusted else 'not trusted: '}{trust.reason}"
+        f" ({trust.device}, vLLM {trust.version}, runner {trust.runner})"
+        for trust in found
+    ]
+    return Group(table, *map(Text, lines))
+
+
+def _of_log(found: Estimate) -> str:
+    """A ratio whose log was estimated."""
+    if found.low is None or found.high is None:
+        return ratio(found.value)
+    return f"{ratio(found.value)} ({ratio(found.low)} to {ratio(found.high)})"
 
 
 def studies(records: Sequence[StudyRecord]) -> RenderableType:

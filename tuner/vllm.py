@@ -59,3 +59,6 @@ SPECULATIVE_KEYS = frozenset(
     }
 )
 """Keys of vLLM's speculative config that a candidate may carry beside method, model and k."""
+
+SCHEDULE = "num_speculative_tokens_per_batch_size"
+"""k by number of requests: the one key of a speculative config whose own value is a list."""

@@ -189,16 +189,19 @@ class TestGaps:
 
         assert {a.gap_s for a in (*plan.counted, *islice(plan.padding(), 9))} == {0.0}
 
-    def test_poisson_arrivals_have_the_rate(self) -> None:
-        """Mean and standard deviation of an exponential distribution are 1 / rate; 5 sigma."""
-        plan = Deck(SOME, "s").plan(Load(request_rate=4.0), requests(10_000))
+    @pytest.mark.parametrize("burstiness", [None, 1.0, 0.25])
+    def test_arrivals_have_the_rate_and_the_burstiness(self, burstiness) -> None:
+        """A gamma distribution of shape b: mean 1 / rate, deviation that over sqrt(b); 5 sigma."""
+        load = Load(request_rate=4.0, burstiness=burstiness)
+        plan = Deck(SOME, "s").plan(load, requests(10_000))
+        deviation = 0.25 / (burstiness or 1.0) ** 0.5
 
         for arrivals in (plan.counted, list(islice(plan.padding(), 10_000))):
             gaps = [arrival.gap_s for arrival in arrivals]
             mean = sum(gaps) / len(gaps)
             spread = (sum((gap - mean) ** 2 for gap in gaps) / len(gaps)) ** 0.5
-            assert mean == pytest.approx(0.25, abs=5 * 0.25 / 100)
-            assert spread == pytest.approx(0.25, rel=0.1)
+            assert mean == pytest.approx(0.25, abs=5 * deviation / 100)
+            assert spread == pytest.approx(deviation, rel=0.1)
 
     def test_a_plan_differs_by_its_gaps(self) -> None:
         prompt = Arrival(SOME[0], 1.0)

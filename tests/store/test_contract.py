@@ -19,7 +19,9 @@ from tuner.errors import (
 )
 from tuner.records import (
     OFF,
+    Estimate,
     Purpose,
+    Screen,
     SettingFailure,
     Stage,
     StartedFacts,
@@ -120,6 +122,15 @@ def test_context_is_stored_once(store):
         assert store.set_context(name, context) == context.digest
         assert store.study(name).context == context.digest
     assert store.context(context.digest) == context
+
+
+def test_a_context_is_stored_without_a_study_that_stands_in_it(store):
+    here, elsewhere = factories.context(), factories.context(target_digest="beef")
+    store.save_study(factories.study_spec())
+    store.set_context("chat", here)
+    assert store.add_context(elsewhere) == store.add_context(elsewhere) == elsewhere.digest
+    assert store.context(elsewhere.digest) == elsewhere
+    assert store.study("chat").context == here.digest
 
 
 def test_unknown_context(store):
@@ -270,6 +281,44 @@ def test_failures_of_a_context_over_studies(store):
     assert store.failures(here.digest) == [crashed, refused]
 
 
+# Screens
+
+
+def test_screens_of_a_context_read_back_and_replace_former_ones(store):
+    factories.add_study(store)
+    elsewhere = store.add_context(factories.context(workload_sha256="cd" * 32))
+    ngram, there = factories.screen(), factories.screen(context=elsewhere)
+    refused = Screen(DRAFT, factories.context().digest, measurements=("m1",), reason="no\0")
+    store.save_screens([ngram, refused, there])
+    assert store.screens(ngram.context) == {NGRAM: ngram, DRAFT: refused}
+
+    better = factories.screen(tokens_per_decode_step=Estimate(2.5), by_kind={}, draft_coverage=None)
+    store.save_screens([better])
+    assert store.screens(ngram.context) == {NGRAM: better, DRAFT: refused}
+    assert store.screens(elsewhere) == {NGRAM: there}
+    assert store.screens("unknown") == {}
+
+
+def test_no_screens_are_no_mistake(store):
+    store.save_screens([])
+    assert store.screens(factories.context().digest) == {}
+
+
+@pytest.mark.parametrize(
+    "unsound",
+    [
+        {"tokens_per_decode_step": Estimate(math.nan)},
+        {"by_kind": {"chat": Estimate(1.0, 0.5, math.inf)}},
+        {"draft_cost": math.inf},
+    ],
+)
+def test_screen_that_is_not_a_number_is_refused_with_all_others(store, unsound):
+    factories.add_study(store)
+    with pytest.raises(StorageError, match="screen of ngram"):
+        store.save_screens([factories.screen(setting=DRAFT), factories.screen(**unsound)])
+    assert store.screens(factories.context().digest) == {}
+
+
 # Comparisons
 
 
@@ -363,6 +412,17 @@ def test_events_oldest_first(store):
         ("stopped", {"seconds": 1.5, "warnings": []}),
     ]
     assert before <= when[0] <= when[1] <= datetime.now(UTC)
+
+
+def test_events_of_a_kind_over_all_studies(store):
+    factories.add_study(store)
+    factories.add_study(store, name="other")
+    store.add_event("chat", "seen", {"n": 1})
+    store.add_event("chat", "else", {"n": 2})
+    store.add_event("other", "seen", {"n": 3})
+    assert [body for _, body in store.events_of_kind("seen")] == [{"n": 1}, {"n": 3}]
+    assert store.events_of_kind("unseen") == []
+    assert store.events_of_kind("seen")[0][0] == store.events("chat")[0][0]
 
 
 def test_event_with_nan_is_refused(store):

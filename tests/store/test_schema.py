@@ -28,7 +28,7 @@ def _run(url, statement):
 def test_upgrade_makes_what_check_wants(storage_url):
     assert is_empty(storage_url)
     upgrade(storage_url)
-    assert check(storage_url) == "0002"
+    assert check(storage_url) == "0003"
     assert not is_empty(storage_url)
 
 
@@ -124,7 +124,7 @@ def test_four_processes_upgrade_a_fresh_database_at_once(storage_url, tmp_path):
         process.join()
     assert failed.empty(), failed.get()
     assert [process.exitcode for process in processes] == [0, 0, 0, 0]
-    assert check(url) == "0002"
+    assert check(url) == "0003"
     assert {"studies", "trials", "alembic_version"} <= _tables(url)
 
 

@@ -7,8 +7,11 @@ from typing import Any
 
 import pytest
 
+from studies.loop import engine_python, study_context
 from tests.factories import study_spec
+from tuner.answers import Recommendation
 from tuner.engine.fake_script import VARIABLE
+from tuner.records import Stage
 from tuner.settings import Settings
 from tuner.spec import StudySpec
 
@@ -26,7 +29,9 @@ def storage_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @pytest.fixture
 def settings(tmp_path: Path, storage_url: str) -> Settings:
-    return Settings(data_dir=tmp_path / "data", storage=storage_url)
+    """An interpreter without vLLM: a draft that only it could score stays unscreened."""
+    python = Path(sys.executable)
+    return Settings(data_dir=tmp_path / "data", storage=storage_url, engine_python=python)
 
 
 @pytest.fixture
@@ -52,5 +57,50 @@ def fake_study():
                 **changes,
             }
         )
+
+    return make
+
+
+@pytest.fixture
+def script(tmp_path):
+    return tmp_path / "script.json"
+
+
+@pytest.fixture
+def upgrade_to(script):
+    """Changes what the engine does from now on."""
+
+    def change(**changes):
+        script.write_text(json.dumps(json.loads(script.read_text()) | changes))
+
+    return change
+
+
+@pytest.fixture
+def scripted(fake_study, script):
+    """A study of the fake whose script is in the file."""
+
+    def make(**changes):
+        workload = {"output_tokens": 24, "requests": 2}
+        spec = fake_study(**{"workload": workload, **changes})
+        script.write_text(spec.engine.env[VARIABLE])
+        engine = spec.engine.model_copy(update={"env": {VARIABLE: str(script)}})
+        return spec.model_copy(update={"engine": engine})
+
+    return make
+
+
+@pytest.fixture
+def answered(scripted, opened, settings):
+    """A study that is done, with these answers; returns them as the store has them."""
+
+    def make(*answers: Recommendation, **changes) -> list[Recommendation]:
+        loads = [answer.load.model_dump() for answer in answers]
+        spec = scripted(loads=loads, **changes)
+        opened.save_study(spec)
+        opened.set_context(spec.name, study_context(spec, engine_python(spec, settings)))
+        opened.save_recommendations(spec.name, answers)
+        opened.set_stage(spec.name, Stage.DONE)
+        return opened.recommendations(spec.name)
 
     return make

@@ -57,7 +57,7 @@ def test_a_study_ends_in_the_setting_that_pays_and_goes_no_further(
         assert answer.cost.saving_usd_per_million_output_tokens > 0
         assert answer.launch_command[-2:] == ["--speculative-config", SUFFIX.config]
         assert not {"--host", "--port"} & set(answer.launch_command)
-    assert started(events) == ["off", "suffix", "ngram", "off", "suffix"]
+    assert started(events) == ["off", "suffix", "off", "suffix"], "ngram finds nothing to look up"
     assert opened.study("fake").stage is Stage.DONE
     assert opened.recommendations("fake") == answers
 
@@ -295,7 +295,7 @@ def test_optunas_tables_deleted_the_study_taken_up_again_comes_to_the_same(
         (a.speculative_config, a.speedup, a.evidence) for a in answers
     ]
     assert started(events) == []
-    assert len(loaded(settings.storage_url).trials) == 3
+    assert len(loaded(settings.storage_url).trials) == 2
 
 
 def test_two_processes_do_not_work_on_one_study(fake_study, opened, settings):

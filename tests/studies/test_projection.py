@@ -33,7 +33,7 @@ def test_off_is_a_trial_of_value_zero(url: str) -> None:
 
 def test_what_is_told_is_the_mean_log_speedup(url: str) -> None:
     with Projection.open(url, "s", SETTINGS, BASE) as projection:
-        setting = projection.ask(SETTINGS[1:])
+        setting = projection.ask(SETTINGS[1:], "predicted")
         projection.tell(Outcome(setting, {LOAD: 0.2, Load(concurrency=4): -0.1}))
     study = loaded(url)
     assert study.best_trial.value == pytest.approx(0.05)
@@ -42,7 +42,7 @@ def test_what_is_told_is_the_mean_log_speedup(url: str) -> None:
 
 def test_a_failure_that_would_repeat_is_pruned_with_a_constraint_it_breaks(url: str) -> None:
     with Projection.open(url, "s", SETTINGS, BASE) as projection:
-        setting = projection.ask(SETTINGS[1:])
+        setting = projection.ask(SETTINGS[1:], "predicted")
         projection.tell(Outcome(setting, {}, OOM))
     trial = loaded(url).trials[-1]
     assert trial.state is TrialState.PRUNED
@@ -53,7 +53,7 @@ def test_a_failure_that_would_repeat_is_pruned_with_a_constraint_it_breaks(url: 
 
 def test_a_failure_of_the_machine_fails_the_trial_and_teaches_nothing(url: str) -> None:
     with Projection.open(url, "s", SETTINGS, BASE) as projection:
-        projection.ask(SETTINGS[1:])
+        projection.ask(SETTINGS[1:], "predicted")
         projection.tell_retry(Failure(FailureKind.PORT_TAKEN, "taken"))
     assert loaded(url).trials[-1].state is TrialState.FAIL
 
@@ -61,7 +61,7 @@ def test_a_failure_of_the_machine_fails_the_trial_and_teaches_nothing(url: str) 
 def test_a_trial_left_running_is_failed_when_the_study_is_taken_up_again(url: str) -> None:
     """A killed worker's trial must not stay RUNNING for ever (optuna#3215)."""
     with Projection.open(url, "s", SETTINGS, BASE) as projection:
-        projection.ask(SETTINGS[1:])
+        projection.ask(SETTINGS[1:], "predicted")
     assert loaded(url).trials[-1].state is TrialState.RUNNING
     with Projection.open(url, "s", SETTINGS, BASE):
         pass

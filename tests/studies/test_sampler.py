@@ -1,8 +1,9 @@
 import optuna
 import pytest
+from optuna.samplers import RandomSampler, TPESampler
 from optuna.trial import create_trial
 
-from studies.sampler import UnexploredSampler, distributions, full_parameters, opening
+from studies.sampler import RankedSampler, UnexploredSampler, distributions, full_parameters
 from tuner.records import OFF, Setting
 
 
@@ -21,16 +22,19 @@ SPACE = (
 )
 
 
-def test_the_opening_is_the_middle_k_of_each_methods_first_candidate() -> None:
-    chosen = opening(SPACE)
-    assert [s.method for s in chosen] == ["draft_model", "ngram"]
-    assert chosen[0] == draft("good", 3)
-    assert chosen[1].k == 4
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_every_setting_is_proposed_once_and_only_once(seed: int) -> None:
+@pytest.fixture(autouse=True)
+def quiet() -> None:
     optuna.logging.set_verbosity(optuna.logging.WARNING)
+
+
+def named(trial: optuna.Trial, settings: list[Setting]) -> Setting:
+    space = distributions(SPACE)
+    return next(s for s in settings if full_parameters(s, space) == trial.params)
+
+
+@pytest.mark.parametrize("inner", [TPESampler, RandomSampler])
+@pytest.mark.parametrize("seed", range(3))
+def test_every_setting_is_proposed_once_and_only_once(inner, seed: int) -> None:
     study = optuna.create_study(direction="maximize")
     space = distributions(SPACE)
     study.add_trial(
@@ -39,19 +43,17 @@ def test_every_setting_is_proposed_once_and_only_once(seed: int) -> None:
     unexplored = list(SPACE[1:])
     proposed = []
     while unexplored:
-        study.sampler = UnexploredSampler(SPACE, unexplored, seed)
+        study.sampler = UnexploredSampler(SPACE, unexplored, inner(seed=seed))
         trial = study.ask(space)
-        setting = next(s for s in unexplored if full_parameters(s, space) == trial.params)
+        setting = named(trial, unexplored)
         proposed.append(setting)
         unexplored.remove(setting)
         study.tell(trial, 0.1 * setting.k if setting.method == "draft_model" else -0.1)
-    assert proposed[:2] == opening(SPACE)
     assert set(proposed) == set(SPACE[1:])
 
 
 def test_tpe_learns_which_candidate_pays() -> None:
-    """After the opening, the settings of a method that pays come before those of one that loses."""
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    """The settings of a draft that pays come before those of one that loses."""
     ranks = []
     for seed in range(8):
         study = optuna.create_study(direction="maximize")
@@ -66,8 +68,16 @@ def test_tpe_learns_which_candidate_pays() -> None:
                         value=value,
                     )
                 )
-        unexplored = [s for s in SPACE if s.k not in {0, 1, 8} and s not in opening(SPACE)]
-        study.sampler = UnexploredSampler(SPACE, unexplored, seed)
+        unexplored = [s for s in SPACE if s.k not in {0, 1, 8}]
+        inner = TPESampler(n_startup_trials=4, seed=seed)
+        study.sampler = UnexploredSampler(SPACE, unexplored, inner)
         trial = study.ask(space)
         ranks.append("good" in str(trial.params["candidate"]))
-    assert sum(ranks) > len(ranks) / 3  # 2 of the 10 unexplored settings are good: chance is 0.2
+    assert sum(ranks) > len(ranks) / 3  # 3 of the 10 unexplored settings are good: chance is 0.3
+
+
+def test_of_ranked_settings_the_first_is_proposed() -> None:
+    study = optuna.create_study(direction="maximize")
+    ranked = [ngram(4, 2), draft("bad", 5), draft("good", 1)]
+    study.sampler = RankedSampler(SPACE, ranked)
+    assert named(study.ask(distributions(SPACE)), ranked) == ranked[0]

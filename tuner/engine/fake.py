@@ -24,15 +24,17 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import mmap
 import os
 import socket
 import sys
 import time
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 from aiohttp import web
 
-from tuner.engine import fake_log
+from tuner.engine import fake_log, live_k
 from tuner.engine.fake_answers import Answers
 from tuner.engine.fake_decode import Decoder
 from tuner.engine.fake_script import (
@@ -70,6 +72,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=8000)
     parser.add_argument("--speculative-config", "-sc", type=_speculative_json)
+    parser.add_argument("--scheduler-cls")
     arguments, others = parser.parse_known_args(argv)
     if unknown := [flag for flag in others if flag.startswith(RETIRED)]:
         parser.error(f"unrecognized arguments: {' '.join(unknown)}")
@@ -98,6 +101,20 @@ def refuse_bad_config(config: Any) -> None:
 def _refuse(place: str, reason: str) -> NoReturn:
     fake_log.say_bad_config(place, reason)
     raise SystemExit(1)
+
+
+def next_k(scheduler: str | None) -> Callable[[], int] | None:
+    """What tells the k of each step, where the scheduler is the one that changes it live."""
+    if scheduler != live_k.SCHEDULER:
+        return None
+    with open(os.environ[live_k.VARIABLE], "r+b") as file:  # noqa: PTH123
+        wanted_and_in_force = mmap.mmap(file.fileno(), 2)
+
+    def take() -> int:
+        wanted_and_in_force[1] = wanted_and_in_force[0]
+        return wanted_and_in_force[0]
+
+    return take
 
 
 def fail_start(fault: Fault) -> None:
@@ -139,7 +156,7 @@ async def serve(
     faults: list[Fault],
 ) -> None:
     name = arguments.served_model_name or arguments.model
-    decoder = Decoder(script, config)
+    decoder = Decoder(script, config, next_k(arguments.scheduler_cls))
     answers = Answers(name, script, decoder, faults=faults, die=die)
     runner = web.AppRunner(
         answers.application(),

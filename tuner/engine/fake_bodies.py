@@ -132,7 +132,7 @@ def metrics(running: Running, k: int) -> Body | None:
     if not k:
         return None
     accepted = running.accepted
-    steps, drafted = len(accepted), k * len(accepted)
+    steps, drafted = len(accepted), sum(running.drafted)
     said: Body = {
         "mean_acceptance_length": 1 + sum(accepted) / steps if steps else 1.0,
         "draft_acceptance_rate": sum(accepted) / drafted if drafted else 0.0,
@@ -143,5 +143,5 @@ def metrics(running: Running, k: int) -> Body | None:
         "num_spec_tokens": k,
     }
     if steps:
-        said |= {"per_step_accepted": accepted, "per_step_drafted": [k] * steps}
+        said |= {"per_step_accepted": accepted, "per_step_drafted": running.drafted}
     return {"speculative_decoding": said}

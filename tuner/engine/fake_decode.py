@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -49,7 +49,7 @@ class Step:
 class Running:
     """A request in the batch, and the steps that its reader has not read yet.
 
-    ``accepted`` has a number for each of its verify steps, cut or not.
+    ``accepted`` has a number for each of its verify steps, cut or not, and so has ``drafted``.
     """
 
     prompt: tuple[int, ...]
@@ -60,6 +60,7 @@ class Running:
     steps: asyncio.Queue[Step] = field(default_factory=asyncio.Queue)
     produced: int = 0
     accepted: list[int] = field(default_factory=list)
+    drafted: list[int] = field(default_factory=list)
     sent: float = 0.0
     queued_s: float = 0.0
 
@@ -73,9 +74,17 @@ class Running:
 
 
 class Decoder:
-    """Continuous batching: a new request's first step is its prefill and yields one token."""
+    """Continuous batching: a new request's first step is its prefill and yields one token.
 
-    def __init__(self, script: FakeScript, config: SpeculativeConfig | None) -> None:
+    ``next_k`` is asked at each step for how many tokens to draft; the config says the most.
+    """
+
+    def __init__(
+        self,
+        script: FakeScript,
+        config: SpeculativeConfig | None,
+        next_k: Callable[[], int] | None = None,
+    ) -> None:
         self._script = script
         self.text = FakeText(script.seed)
         self._corruption = script.corruption_of(config) if config else 0.0
@@ -86,6 +95,7 @@ class Decoder:
         self._wake = asyncio.Event()
         self._cached: set[int] = set()
         self.k = int(config["num_speculative_tokens"]) if config else 0
+        self._next_k = next_k or (lambda: self.k)
         self.totals = Totals(accepted_at=[0] * self.k)
 
     @property
@@ -136,7 +146,9 @@ class Decoder:
             self._running += admitted
             for request in admitted:
                 request.queued_s = time.monotonic() - request.sent
-            due += self._script.step_s(self.k, len(self._running))
+            k = self._next_k()
+            paid = self.k if self._script.pays_for_largest_k else k
+            due += self._script.step_s(paid, len(self._running))
             due += len(admitted) * self._script.prefill_ms / 1000
             await asyncio.sleep(max(0.0, due - time.monotonic()))
             # Of a request whose reader left meanwhile vLLM counts nothing more.
@@ -146,7 +158,7 @@ class Decoder:
                     self._prefill(request)
             for request in decoding:
                 if request in still:
-                    self._verify(request)
+                    self._verify(request, k)
 
     def _prefill(self, request: Running) -> None:
         tokens = len(request.prompt)
@@ -157,17 +169,18 @@ class Decoder:
         self._cached.update(prefixes)
         self._emit(request, 1)
 
-    def _verify(self, request: Running) -> None:
+    def _verify(self, request: Running, k: int) -> None:
         """One step of a decoding request. What it accepted counts whole, even where it is cut."""
         accepted = 0
-        while accepted < self.k and request.random.random() < self._acceptance:
+        while accepted < k and request.random.random() < self._acceptance:
             self.totals.accepted_at[accepted] += 1
             accepted += 1
-        if self.k:
+        if k:
             self.totals.drafts += 1
-            self.totals.draft_tokens += self.k
+            self.totals.draft_tokens += k
             self.totals.accepted += accepted
             request.accepted.append(accepted)
+            request.drafted.append(k)
         self._emit(request, accepted + 1)
 
     def _emit(self, request: Running, tokens: int) -> None:

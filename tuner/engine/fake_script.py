@@ -53,14 +53,16 @@ class Fault(BaseModel):
 
 
 class FakeScript(BaseModel):
-    """Times are of one decode step: ``step_ms + step_ms_per_k * k + step_ms_per_request * n``.
+    """Times are of one decode step of ``n`` requests: ``step_ms + step_ms_per_request * n``, and
+    ``step_ms_per_k * k + step_ms_per_draft_token * k * n`` where k tokens are drafted for each.
 
     ``acceptance`` is by a draft's last path part or by method: the probability that the next draft
     token is accepted, given that all before it were. ``corruption``, by the same names, is the
     share of its tokens that an engine gets badly wrong because it speculates; ``divergence`` the
     share that any engine takes from the runner-up. At 0 and 0 an answer is exactly the target's.
     A chunk of a stream carries the tokens of ``steps_per_chunk`` steps, the first and the last as
-    soon as they are there.
+    soon as they are there. Where k is changed live, ``pays_for_largest_k`` has every step take as
+    long as at the k of the config.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -70,11 +72,13 @@ class FakeScript(BaseModel):
     step_ms: float = Field(default=20, ge=0)
     step_ms_per_k: float = Field(default=1.0, ge=0)
     step_ms_per_request: float = Field(default=0.5, ge=0)
+    step_ms_per_draft_token: float = Field(default=0, ge=0)
     acceptance: dict[str, float] = Field(default_factory=dict)
     default_acceptance: float = Field(default=0.6, ge=0, le=1)
     divergence: float = Field(default=0, ge=0, le=1)
     corruption: dict[str, Annotated[float, Field(ge=0, le=1)]] = Field(default_factory=dict)
     steps_per_chunk: int = Field(default=1, ge=1)
+    pays_for_largest_k: bool = False
     max_model_len: int = Field(default=4096, ge=1)
     version: str = "0.32.0"
     seed: int = 0
@@ -95,7 +99,7 @@ class FakeScript(BaseModel):
 
     def step_s(self, k: int, requests: int) -> float:
         ms = self.step_ms + self.step_ms_per_k * k + self.step_ms_per_request * requests
-        return ms / 1000
+        return (ms + self.step_ms_per_draft_token * k * requests) / 1000
 
     def faults_of_this_start(self, config: SpeculativeConfig | None) -> list[Fault]:
         """The faults that apply to a server with this config; counts the start."""

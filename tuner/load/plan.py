@@ -57,13 +57,14 @@ class Deck:
     Kinds take turns; recorded arrivals come in the order of their times instead, and start over
     where the record ends. Each prompt is sent with a short line of its own, so that no round finds
     another's in the prefix cache (which made a second run 2.3 times faster in vllm#54227). Decks of
-    the same prompts and seed deal the same.
+    the same prompts and seed deal the same; those of the same ``order`` deal the same prompts, each
+    with lines of its own: what is compared across engine starts then meets the same traffic.
     """
 
-    def __init__(self, prompts: Sequence[Prompt], seed: str) -> None:
+    def __init__(self, prompts: Sequence[Prompt], seed: str, order: str | None = None) -> None:
         self._prompts = tuple(prompts)
         self._seed = seed
-        self._shuffling = _seeded(seed)
+        self._shuffling = _seeded(seed if order is None else order)
         self._coming: deque[Prompt] = deque()
         self._dealt: dict[str, Prompt] = {}
         """By id; the one that was dealt longest ago comes first."""
@@ -144,7 +145,8 @@ def _as_sent(
         mark = f"Request {rng.getrandbits(32):08x}"
         gap_s = arrival.gap_s
         if isinstance(load.request_rate, float):
-            gap_s = rng.expovariate(load.request_rate)
+            shape = load.burstiness or 1.0
+            gap_s = rng.gammavariate(shape, 1 / (load.request_rate * shape))
         marked = _marked_late if shared_prefixes else _marked_early
         yield Arrival(marked(arrival.prompt, mark), gap_s)
 

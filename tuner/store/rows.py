@@ -21,6 +21,7 @@ from tuner.records import (
     Measurement,
     Purpose,
     Sameness,
+    Screen,
     Setting,
     SettingFailure,
     Stage,
@@ -40,6 +41,7 @@ _figures = TypeAdapter(Figures)
 _counters = TypeAdapter(Counters)
 _facts = TypeAdapter(StartedFacts)
 _sameness = TypeAdapter(Sameness | None)
+_screens = TypeAdapter(Screen)
 
 
 def spec_row(spec: StudySpec) -> Row:
@@ -224,6 +226,23 @@ def setting_failure_of(row: RowMapping) -> SettingFailure:
         engine_start=row["engine_start"],
         failed_at=row["failed_at"],
     )
+
+
+def screen_row(screen: Screen, now: datetime) -> Row:
+    body = asdict(screen)
+    require_finite(f"screen of {screen.setting.label}", body)
+    found = screen.tokens_per_decode_step
+    return {
+        "context": screen.context,
+        "setting": screen.setting.key,
+        "tokens_per_decode_step": found and found.value,
+        "body": body,
+        "screened_at": now,
+    }
+
+
+def screen_of(row: RowMapping) -> Screen:
+    return _screens.validate_python(row["body"])
 
 
 def recommendation_row(study: str, answer: Recommendation, now: datetime) -> Row:

@@ -20,6 +20,7 @@ from tuner.records import (
     Purpose,
     RequestSample,
     Round,
+    Screen,
     Setting,
     SettingFailure,
     Stage,
@@ -48,6 +49,7 @@ from tuner.store.tables import (
     failures,
     measurements,
     recommendations,
+    screens,
     studies,
 )
 
@@ -123,6 +125,13 @@ class Store:
     def set_stage(self, name: str, stage: Stage) -> None:
         with writing(self._engine) as connection:
             update_study(connection, name, stage=stage)
+
+    def add_context(self, context: Context) -> str:
+        """Store the context once, by its digest, which is returned."""
+        row = rows.context_row(context, datetime.now(UTC))
+        with writing(self._engine) as connection:
+            add_missing(connection, contexts, [row])
+        return str(row["digest"])
 
     def set_context(self, name: str, context: Context) -> str:
         """Point the study at the context, stored once by its digest. Returns the digest."""
@@ -226,6 +235,26 @@ class Store:
         query = query.order_by(failures.c.id)
         return [rows.setting_failure_of(row) for row in self._read(query)]
 
+    def save_screens(self, new: Sequence[Screen]) -> None:
+        """Store them in place of former ones of the same setting in the same context."""
+        now = datetime.now(UTC)
+        new_rows = [rows.screen_row(screen, now) for screen in new]
+        with writing(self._engine) as connection:
+            add_settings(connection, (screen.setting for screen in new))
+            for row in new_rows:
+                connection.execute(
+                    delete(screens).where(
+                        screens.c.context == row["context"], screens.c.setting == row["setting"]
+                    )
+                )
+            insert_rows(connection, screens, new_rows)
+
+    def screens(self, context: str) -> dict[Setting, Screen]:
+        """What screening said of the settings of a context, over all studies."""
+        query = select(screens).where(screens.c.context == context)
+        found = [rows.screen_of(row) for row in self._read(query)]
+        return {screen.setting: screen for screen in found}
+
     def save_comparisons(self, study: str, new: Sequence[Comparison]) -> None:
         """Store them in place of the study's former ones of the same setting, load and purpose."""
         new_rows = [rows.comparison_row(study, comparison) for comparison in new]
@@ -301,6 +330,11 @@ class Store:
         """(when, kind, body) of the study's events, oldest first."""
         query = select(events).where(events.c.study == study).order_by(events.c.id)
         return [(row["created_at"], row["kind"], row["body"]) for row in self._read(query)]
+
+    def events_of_kind(self, kind: str) -> list[tuple[datetime, dict[str, Any]]]:
+        """(when, body) of the events of a kind over all studies, oldest first."""
+        query = select(events).where(events.c.kind == kind).order_by(events.c.id)
+        return [(row["created_at"], row["body"]) for row in self._read(query)]
 
     def _read(self, query: Select[Any]) -> Sequence[Any]:
         with reading(self._engine) as connection:

@@ -150,6 +150,16 @@ failures = Table(
     Index(None, "context", "setting"),
 )
 
+screens = Table(
+    "tuner_screens",
+    metadata,
+    Column("context", ForeignKey("tuner_contexts.digest"), primary_key=True),
+    Column("setting", ForeignKey("tuner_settings.key"), primary_key=True),
+    Column("tokens_per_decode_step", Double),
+    Column("body", JsonBody, nullable=False),
+    Column("screened_at", UtcTime, nullable=False),
+)
+
 recommendations = Table(
     "tuner_recommendations",
     metadata,

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from itertools import accumulate, combinations_with_replacement
 from statistics import median
 
-PAIRS = 16
+PAIRS = 20
 CONFIDENCE = 0.9
 
 RULE = (

@@ -40,6 +40,7 @@ def benchmark(parser: FlexibleArgumentParser, job: dict[str, Any]) -> dict[str, 
         "--max-concurrency": job["concurrency"],
         "--temperature": 0,
         "--ready-check-timeout-sec": 0,
+        "--num-warmups": job["concurrency"],
     }
     argv = [str(word) for option in options.items() for word in option]
     flags = ["--ignore-eos", "--disable-shuffle", "--skip-chat-template", "--disable-tqdm"]

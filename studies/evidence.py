@@ -1,0 +1,118 @@
+"""What a study has measured, as the forecast takes it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from statistics import fmean
+
+from studies.ledger import Ledger, Outcome, Pair
+from tuner.predict.baseline_steps import verify_cost
+from tuner.predict.forecast import Forecast, Seen
+from tuner.records import OFF, Measurement, Purpose, RequestSample, Screen, Setting
+from tuner.spec import Load
+
+PAIR_SD, PAIR_SD_PAIRS = 0.05, 4
+"""Deviation of one pair's step ratio before any were seen, and how many pairs that counts for."""
+
+
+def forecast(ledger: Ledger, screens: Mapping[Setting, Screen], device: str) -> Forecast:
+    """From everything that the store knows of the study by now."""
+    return Forecast(screens, verify_costs(ledger, device), seen(ledger))
+
+
+def seen(ledger: Ledger) -> list[Seen]:
+    """Every explored setting at every load where it has pairs."""
+    found = [
+        (setting, load, pairs)
+        for setting in ledger.settings
+        if not setting.is_off
+        for load in ledger.spec.loads
+        if (pairs := ledger.explored_pairs(setting, load))
+    ]
+    sd = _pair_sd([_log_step_ratios(ledger, pairs) for _, _, pairs in found])
+    return [_seen(ledger, *each, sd) for each in found]
+
+
+def verify_costs(ledger: Ledger, device: str) -> dict[Load, float]:
+    """Of one more token in each step by load, from the baseline's own rounds."""
+    steps: dict[float, list[float]] = {}
+    in_flight: dict[Load, list[float]] = {}
+    for measurement in _baseline_rounds(ledger):
+        if measurement.figures.tpot_ms_p50 is None:
+            continue
+        samples = ledger.store.load_samples(measurement.samples_path)
+        concurrency = measurement.load.concurrency or mean_in_flight(samples)
+        in_flight.setdefault(measurement.load, []).append(concurrency)
+        steps.setdefault(concurrency, []).append(measurement.figures.tpot_ms_p50)
+    times = {concurrency: fmean(found) for concurrency, found in steps.items()}
+    return {
+        load: verify_cost(fmean(in_flight.get(load) or [load.concurrency or 1]), times, device)
+        for load in ledger.spec.loads
+    }
+
+
+def mean_in_flight(samples: Sequence[RequestSample]) -> float:
+    """Requests under way at a time, on average over a round; never less than 1.
+
+    Little's law: their times in the server over the round's duration.
+    """
+    answered = [s for s in samples if s.e2e_ms is not None]
+    if not answered:
+        return 1.0
+    duration_s = max(s.started_s + (s.e2e_ms or 0) / 1000 for s in answered)
+    return max(1.0, math.fsum(s.e2e_ms or 0 for s in answered) / 1000 / duration_s)
+
+
+def _baseline_rounds(ledger: Ledger) -> Iterator[Measurement]:
+    for purpose in (Purpose.BASELINE, Purpose.SCREEN):
+        yield from ledger.store.measurements(context=ledger.context, setting=OFF, purpose=purpose)
+
+
+def _log_step_ratios(ledger: Ledger, pairs: Sequence[Pair]) -> list[float]:
+    objective = ledger.spec.objective
+    return [math.log(_tokens_per_step(p)) - p.log_ratio(objective) for p in pairs]
+
+
+def _tokens_per_step(pair: Pair) -> float:
+    """1 where the engine gave no account of its steps: then the ratio is the speed-up itself."""
+    return pair.candidate.figures.tokens_per_decode_step or 1.0
+
+
+def _pair_sd(ratios: Sequence[Sequence[float]]) -> float:
+    """Pooled over all that has more than one pair, drawn to PAIR_SD while that is little."""
+    squares = sum(
+        math.fsum((value - fmean(each)) ** 2 for value in each) for each in ratios if each
+    )
+    degrees = sum(len(each) - 1 for each in ratios if each)
+    return math.sqrt((PAIR_SD_PAIRS * PAIR_SD**2 + squares) / (PAIR_SD_PAIRS + degrees))
+
+
+def _seen(
+    ledger: Ledger, setting: Setting, load: Load, pairs: Sequence[Pair], pair_sd: float
+) -> Seen:
+    figures = [pair.candidate.figures for pair in pairs]
+    tokens = fmean(_tokens_per_step(pair) for pair in pairs)
+    coverages = [f.draft_coverage for f in figures if f.draft_coverage is not None]
+    return Seen(
+        setting=setting,
+        load=load,
+        step_ratio=math.exp(fmean(_log_step_ratios(ledger, pairs))),
+        sd=pair_sd / math.sqrt(len(pairs)),
+        tokens_per_decode_step=tokens,
+        draft_coverage=fmean(coverages) if coverages else None,
+        steps=sum(f.output_tokens for f in figures) / tokens,
+    )
+
+
+def smoothed(
+    now: Forecast, outcomes: Mapping[Setting, Outcome], loads: Sequence[Load]
+) -> dict[Setting, Outcome]:
+    """The outcomes with the forecast's speed-ups: a pair's noise is shared with its neighbours."""
+    return {
+        setting: outcome
+        if outcome.failure is not None or setting.is_off
+        else replace(outcome, log_ratios={load: now.speedup(setting, load).mean for load in loads})
+        for setting, outcome in outcomes.items()
+    }

@@ -1,0 +1,209 @@
+"""The searches that are compared, each as it would go over a recorded world."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from random import Random
+from statistics import fmean
+
+import optuna
+from optuna.samplers import RandomSampler, TPESampler
+
+from studies.confirm import finalist
+from studies.evidence import smoothed
+from studies.ledger import Outcome
+from studies.sampler import UnexploredSampler, distributions, full_parameters
+from studies.search import SCREEN_BEST, promising, screen_best
+from tests.benchmarks.search.world import World
+from tuner.predict.forecast import Forecast, Seen
+from tuner.predict.gain import WORTH_A_START, rank
+from tuner.records import OFF, Screen, Setting
+from tuner.spec import Load
+
+Start = Sequence[Setting]
+"""The settings that one engine start measures."""
+
+
+@dataclass
+class Study:
+    """What a simulated study knows so far."""
+
+    world: World
+    random: Random
+    screens: Mapping[Setting, Screen]
+    seen: list[Seen]
+    outcomes: dict[Setting, Outcome]
+
+    @classmethod
+    def begin(cls, world: World, seed: int) -> Study:
+        random = Random(seed)
+        off = Outcome(OFF, dict.fromkeys(world.loads, 0.0))
+        return cls(world, random, world.rescreened(random), [], {OFF: off})
+
+    @property
+    def forecast(self) -> Forecast:
+        return Forecast(self.screens, self.world.verify_cost, self.seen)
+
+    @property
+    def space(self) -> tuple[Setting, ...]:
+        return (OFF, *self.world.settings)
+
+    @property
+    def unexplored(self) -> list[Setting]:
+        return [setting for setting in self.world.settings if setting not in self.outcomes]
+
+    def measure(self, start: Start) -> None:
+        for setting in start:
+            found = self.world.measure(setting, self.random, live=len(start) > 1)
+            self.seen += found
+            ratios = {s.load: _log_speedup(s) for s in found}
+            self.outcomes[setting] = Outcome(setting, ratios)
+
+
+Search = Callable[[Study], Iterator[Start]]
+"""Names what to start next, as long as it wants more; it looks at the study after each."""
+
+
+def ours(study: Study) -> Iterator[Start]:
+    while wanted := promising(study.forecast, study.outcomes, study.space, study.world.loads):
+        yield wanted[:1]
+
+
+def ours_live(study: Study) -> Iterator[Start]:
+    """One start of a draft measures every k of it that could still win."""
+    loads = study.world.loads
+    while wanted := promising(study.forecast, study.outcomes, study.space, loads):
+        first = wanted[0]
+        group = [setting for setting in wanted if setting.proposer == first.proposer]
+        live = [s for s in group if all((s, load) in study.world.live for load in loads)]
+        yield live if first in live and len(live) > 1 else [first]
+
+
+def without_screen(study: Study) -> Iterator[Start]:
+    study.screens = {
+        setting: replace(screen, tokens_per_decode_step=None, draft_coverage=None)
+        for setting, screen in study.screens.items()
+    }
+    yield from ours(study)
+
+
+def without_model(study: Study) -> Iterator[Start]:
+    """In the order of the first forecast, which no measurement changes."""
+    first = study.forecast
+    for gain in rank(first, (), study.world.settings, study.world.loads):
+        best = max(outcome.score for outcome in study.outcomes.values())
+        if len(study.outcomes) > 1 and fmean(gain.by_load.values()) < WORTH_A_START + best:
+            return
+        yield [gain.setting]
+
+
+def screen_top3(study: Study) -> Iterator[Start]:
+    first = study.forecast
+    for _ in range(SCREEN_BEST):
+        wanted = screen_best(first, study.outcomes, study.space, study.world.loads)
+        if wanted:
+            yield wanted[:1]
+
+
+def tpe(study: Study) -> Iterator[Start]:
+    yield from _optuna(study, TPESampler(n_startup_trials=4, seed=study.random.randrange(2**31)))
+
+
+def at_random(study: Study) -> Iterator[Start]:
+    yield from _optuna(study, RandomSampler(seed=study.random.randrange(2**31)))
+
+
+def whole_grid(study: Study) -> Iterator[Start]:
+    for setting in study.world.settings:
+        yield [setting]
+
+
+def _optuna(study: Study, inner: optuna.samplers.BaseSampler) -> Iterator[Start]:
+    """Until every setting was started: Optuna has no rule of its own to stop by."""
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    view = optuna.create_study(direction="maximize")
+    space = distributions(study.space)
+    while left := study.unexplored:
+        view.sampler = UnexploredSampler(study.space, left, inner)
+        asked = view.ask(space)
+        setting = next(s for s in left if full_parameters(s, space) == asked.params)
+        yield [setting]
+        view.tell(asked, study.outcomes[setting].score)
+
+
+SEARCHES: Mapping[str, Search] = {
+    "ours": ours,
+    "ours, live k": ours_live,
+    "ours without the screen": without_screen,
+    "ours without the model": without_model,
+    "screen, then top three": screen_top3,
+    "TPE": tpe,
+    "random": at_random,
+    "whole grid": whole_grid,
+}
+
+
+@dataclass(frozen=True)
+class Trace:
+    """One search in one world. Starts count the baseline's; None where it never came near.
+
+    ``starts_to_near``: until a near-best setting had been measured at every load.
+    ``starts_when_done``: when the search wanted no more. ``regret``: of what was recommended, the
+    largest over the loads, as a share of the best speed.
+    """
+
+    starts_to_near: int | None
+    seconds_to_near: float | None
+    starts_when_done: int
+    seconds_when_done: float
+    regret: float
+    recommended: Mapping[Load, Setting]
+
+
+NEAR = 0.03
+
+
+def run(search: Search, world: World, seed: int) -> Trace:
+    study = Study.begin(world, seed)
+    starts, seconds = 1, world.baseline_s
+    near: tuple[int, float] | None = (starts, seconds) if _is_near(study) else None
+    for start in search(study):
+        study.measure(start)
+        starts, seconds = starts + 1, seconds + world.seconds(len(start))
+        if near is None and _is_near(study):
+            near = starts, seconds
+    recommended = {load: _recommended(study, load) for load in world.loads}
+    regret = max(world.regret(setting, load) for load, setting in recommended.items())
+    return Trace(
+        starts_to_near=near and near[0],
+        seconds_to_near=near and near[1],
+        starts_when_done=starts,
+        seconds_when_done=seconds,
+        regret=regret,
+        recommended=recommended,
+    )
+
+
+def _is_near(study: Study) -> bool:
+    """Whether what was measured holds a setting within 3 % and the grid's own error, everywhere."""
+    world = study.world
+    allowed = NEAR + world.error
+    return all(
+        any(world.regret(setting, load) <= allowed for setting in study.outcomes)
+        for load in world.loads
+    )
+
+
+def _recommended(study: Study, load: Load) -> Setting:
+    """The finalist where it is confirmed to be faster, else off."""
+    known = smoothed(study.forecast, study.outcomes, study.world.loads)
+    best = finalist(known, load)
+    if best is None or study.world.confirm(best, load, study.random) <= 0:
+        return OFF
+    return best
+
+
+def _log_speedup(seen: Seen) -> float:
+    return math.log(seen.tokens_per_decode_step / seen.step_ratio)

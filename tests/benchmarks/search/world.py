@@ -1,0 +1,195 @@
+"""What a search meets when it is replayed: recorded pairs, redrawn; their times; and the truth."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from random import Random
+from statistics import fmean
+from typing import Any
+
+from tuner.predict.baseline_steps import verify_cost
+from tuner.predict.forecast import Seen
+from tuner.records import OFF, Estimate, Screen, Setting
+from tuner.spec import Load
+
+PAIRS_A_START = 2
+"""As exploring measures (studies.ledger.EXPLORE_PAIRS)."""
+
+CONFIRM_PAIRS = 5
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """One recorded pair: the log speed-up, and the candidate's own account of its steps."""
+
+    log_ratio: float
+    tokens_per_decode_step: float
+    draft_coverage: float | None
+    steps: float
+
+
+@dataclass(frozen=True)
+class World:
+    """Recorded pairs by setting and load, and what everything took.
+
+    ``truth`` is each setting's log speed-up by load, held out for the best; ``error`` the standard
+    error of the best ones'. ``live`` holds the pairs that were measured with k changed live.
+    """
+
+    settings: tuple[Setting, ...]
+    loads: tuple[Load, ...]
+    pairs: Mapping[tuple[Setting, Load], Sequence[Drawn]]
+    live: Mapping[tuple[Setting, Load], Sequence[Drawn]]
+    truth: Mapping[tuple[Setting, Load], float]
+    error: float
+    screens: Mapping[Setting, Screen]
+    verify_cost: Mapping[Load, float]
+    start_s: float
+    pair_s: float
+    baseline_s: float
+    device: str = "cpu"
+    confirming: Mapping[tuple[Setting, Load], Sequence[Drawn]] = field(default_factory=dict)
+
+    def best(self, load: Load) -> float:
+        return max(0.0, *(self.truth[s, load] for s in self.settings if (s, load) in self.truth))
+
+    def regret(self, setting: Setting, load: Load) -> float:
+        """How much slower than the best a setting is at a load, as a log."""
+        return self.best(load) - (0.0 if setting == OFF else self.truth[setting, load])
+
+    def measure(self, setting: Setting, random: Random, *, live: bool = False) -> list[Seen]:
+        """An engine start's pairs at every load, drawn with replacement from those recorded."""
+        source = self.live if live else self.pairs
+        return [self._seen(setting, load, source[setting, load], random) for load in self.loads]
+
+    def confirm(self, setting: Setting, load: Load, random: Random) -> float:
+        """Mean log speed-up of the pairs that confirm it."""
+        source = self.confirming.get((setting, load)) or self.pairs[setting, load]
+        return fmean(random.choice(source).log_ratio for _ in range(CONFIRM_PAIRS))
+
+    def rescreened(self, random: Random) -> dict[Setting, Screen]:
+        """Screens over other answers: moved by their own error, all k of a proposer alike."""
+        moved: dict[str, float] = defaultdict(lambda: random.gauss(0, 1))
+        return {s: _moved(screen, moved[s.proposer]) for s, screen in self.screens.items()}
+
+    def seconds(self, settings: int) -> float:
+        """What one start that measures so many settings takes."""
+        return self.start_s + settings * self.pair_s * PAIRS_A_START * len(self.loads)
+
+    def _seen(
+        self, setting: Setting, load: Load, recorded: Sequence[Drawn], random: Random
+    ) -> Seen:
+        drawn = [random.choice(recorded) for _ in range(PAIRS_A_START)]
+        ratios = [math.log(d.tokens_per_decode_step) - d.log_ratio for d in drawn]
+        coverages = [d.draft_coverage for d in drawn if d.draft_coverage is not None]
+        return Seen(
+            setting=setting,
+            load=load,
+            step_ratio=math.exp(fmean(ratios)),
+            sd=self.pair_sd / math.sqrt(PAIRS_A_START),
+            tokens_per_decode_step=fmean(d.tokens_per_decode_step for d in drawn),
+            draft_coverage=fmean(coverages) if coverages else None,
+            steps=sum(d.steps for d in drawn),
+        )
+
+    @property
+    def pair_sd(self) -> float:
+        """Of one pair's step ratio, pooled over all that was recorded."""
+        return pooled_sd(
+            [
+                [math.log(d.tokens_per_decode_step) - d.log_ratio for d in drawn]
+                for drawn in self.pairs.values()
+            ]
+        )
+
+
+def pooled_sd(groups: Sequence[Sequence[float]]) -> float:
+    squares = sum((value - fmean(group)) ** 2 for group in groups for value in group)
+    return math.sqrt(squares / max(1, sum(len(group) - 1 for group in groups)))
+
+
+def _moved(screen: Screen, deviations: float) -> Screen:
+    found = screen.tokens_per_decode_step
+    if found is None or found.low is None or found.high is None:
+        return screen
+    factor = math.exp(deviations * math.log(found.high / found.low) / 2 / 1.96)
+    value, low, high = (max(1.0, v * factor) for v in (found.value, found.low, found.high))
+    return replace(screen, tokens_per_decode_step=Estimate(value, low, high))
+
+
+def load_world(path: Path) -> World:
+    """The recorded grid. Raises SystemExit where the grid is not whole."""
+    body = json.loads(path.read_text())
+    if body["unfinished"]:
+        raise SystemExit(f"{path}: not recorded yet: {', '.join(body['unfinished'])}")
+    loads = tuple(Load.of(key) for key in body["loads"])
+    explored, held_out, live = (_pairs(body, name) for name in ("explore", "confirm", "live_k"))
+    settings = tuple(dict.fromkeys(setting for setting, _ in explored))
+    truth = {key: fmean(d.log_ratio for d in drawn) for key, drawn in explored.items()}
+    truth |= {key: fmean(d.log_ratio for d in drawn) for key, drawn in held_out.items()}
+    steps = {(Load.of(b["load"]).concurrency or 1): b["tpot_ms_p50"] for b in body["baseline"]}
+    pairs = [pair for pair in body["pairs"] if pair["purpose"] == "explore"]
+    plain = [
+        s for s in body["starts"] if s["purpose"] == "explore" and s["setting"] and s["seconds"]
+    ]
+    rounds_s = fmean(p["baseline"]["seconds"] + p["candidate"]["seconds"] for p in pairs)
+    per_start = len(pairs) / max(1, len(plain))
+    return World(
+        settings=settings,
+        loads=loads,
+        pairs=explored,
+        live=live,
+        truth=truth,
+        error=pooled_sd([[d.log_ratio for d in v] for v in held_out.values()])
+        / math.sqrt(min((len(v) for v in held_out.values()), default=1)),
+        screens=_screens(body),
+        verify_cost={load: verify_cost(load.concurrency or 1, steps, "cpu") for load in loads},
+        start_s=fmean(s["seconds"] for s in plain) - per_start * rounds_s,
+        pair_s=rounds_s,
+        baseline_s=_baseline_s(body),
+        confirming=held_out,
+    )
+
+
+def _baseline_s(body: Mapping[str, Any]) -> float:
+    """The start of the baseline, its recorded answers included."""
+    found = [s["seconds"] for s in body["starts"] if s["purpose"] == "screen" and s["seconds"]]
+    return fmean(found) if found else 0.0
+
+
+def _pairs(body: Mapping[str, Any], purpose: str) -> dict[tuple[Setting, Load], list[Drawn]]:
+    found: dict[tuple[Setting, Load], list[Drawn]] = defaultdict(list)
+    for pair in body["pairs"]:
+        if pair["purpose"] == purpose:
+            arm = pair["candidate"]
+            tokens = arm["tokens_per_decode_step"] or 1.0
+            found[Setting.of(pair["setting"]), Load.of(pair["load"])].append(
+                Drawn(
+                    pair["log_ratio"],
+                    tokens,
+                    arm["draft_coverage"],
+                    sum(arm["output_tokens"]) / tokens,
+                )
+            )
+    return dict(found)
+
+
+def _screens(body: Mapping[str, Any]) -> dict[Setting, Screen]:
+    return {
+        (setting := Setting.of(row["setting"])): Screen(
+            setting=setting,
+            context="grid",
+            tokens_per_decode_step=row["tokens_per_decode_step"]
+            and Estimate(*row["tokens_per_decode_step"]),
+            draft_coverage=row["draft_coverage"],
+            draft_cost=row["draft_cost"],
+            tokens=row["tokens"],
+            reason=row["reason"],
+        )
+        for row in body["screens"]
+    }
