@@ -96,7 +96,11 @@ NGRAM = {"method": "ngram", "prompt_lookup_min": 2, "prompt_lookup_max": 4}
 def test_a_replay_of_an_engines_own_answers_takes_the_steps_it_took(
     case: Case, real_vllm: RealVllm, drafts: dict[str, str], tmp_path: Path
 ) -> None:
-    """A token in a hundred may differ: draft and engine round each in its own way."""
+    """The draft in float32: there all 485 places of one run at k=8 were judged alike.
+
+    In bfloat16 the engine's kernels and those that score a draft round differently: 3 of 482 places
+    at k=8, which over so few tokens made 2 % of the steps (0.6 % at k=4).
+    """
     config = {"num_speculative_tokens": 4, **case.config}
     if "model" in config:
         config["model"] = drafts[config["model"]]

@@ -1,16 +1,19 @@
 """Exploring over the fake: what is started, what is not, and what the answer says of loads."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
-from studies.events import EngineStarting, Screened
+from studies.events import EngineStarting, Explored, Screened
+from studies.live_k import TRUST
 from studies.loop import optimize
 from studies.projection import make_optuna_tables
 from studies.screening import screened
 from tests.studies.optuna_studies import loaded
 from tuner.errors import NotFoundError
-from tuner.records import OFF, Purpose, Setting, Stage
+from tuner.predict.forecast import geometric_tokens
+from tuner.records import OFF, Estimate, Purpose, Screen, Setting, Stage
 from tuner.store import Store, upgrade
 
 
@@ -108,3 +111,39 @@ def test_where_it_pays_at_every_load_there_is_no_break_even(fake_study, opened, 
         lambda _: None,
     )
     assert [answer.break_even for answer in answers] == [None, None]
+
+
+def test_where_live_k_is_trusted_one_start_measures_every_k(fake_study, opened, settings, events):
+    """What is confirmed is started plainly all the same."""
+    spec = fake_study(
+        {"acceptance": {"ngram": 0.8}},
+        candidates=[{"method": "ngram", "k": [2, 4, 6]}],
+        search="predicted",
+    )
+    optimize(spec, opened, settings, events.append, until=Stage.SCREEN)
+    [baseline] = opened.engine_starts("fake")
+    like = {"runner": baseline.facts.runner, "version": baseline.facts.version}
+    like |= {"graph_mode": baseline.facts.graph_mode, "device": "cpu", "method": "ngram"}
+    opened.add_event("fake", TRUST, like | {"trusted": True, "at": [{"k": 2}, {"k": 6}]})
+    screens = opened.screens(opened.study("fake").context)
+    opened.save_screens([as_good_as_scripted(screen) for screen in screens.values()])
+
+    events.clear()
+    [answer] = optimize(spec, opened, settings, events.append)
+    starts = [e for e in events if isinstance(e, EngineStarting) and not e.setting.is_off]
+    live, plain = starts
+    assert live.purpose == Purpose.LIVE_K
+    assert live.setting.is_schedule
+    assert plain.purpose == Purpose.CONFIRM
+    assert not plain.setting.is_schedule
+    explored = {e.setting.k for e in events if isinstance(e, Explored)}
+    assert explored == {2, 4, 6}
+    assert len(loaded(settings.storage_url).trials) == 4
+    assert answer.speculative_config == plain.setting.speculative_config
+
+
+def as_good_as_scripted(screen: Screen) -> Screen:
+    """The fake accepts by script whatever its text: so would the replay of a text that repeats."""
+    tokens = geometric_tokens(0.8, screen.setting.k)
+    estimate = Estimate(tokens, 0.98 * tokens, 1.02 * tokens)
+    return replace(screen, tokens_per_decode_step=estimate, draft_coverage=1.0)
