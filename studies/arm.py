@@ -115,7 +115,22 @@ def started(
     ``command`` is another than the setting's plain one. Raises EngineError; the start and what
     became of it are stored either way.
     """
-    command = command or run.command(setting)
+    with stored_start(run, setting, purpose, command or run.command(setting)) as (server, start):
+        probe_request(server, run.prompts[0], run.spec.workload)
+        if setting.is_off:
+            _require_no_speculation(server)
+        deck = Deck(run.prompts, start.id, order=f"{run.spec.name}/{purpose}")
+        yield Arm(run, server, start, deck, answered=1)
+
+
+@contextmanager
+def stored_start(
+    run: Run, setting: Setting, purpose: Purpose, command: EngineCommand
+) -> Iterator[tuple[Server, EngineStart]]:
+    """A started server, and the row of its start. Raises EngineError.
+
+    What fails while it is up is stored as the start's failure too.
+    """
     start_id = uuid4().hex[:12]
     log_path = run.data_dir / "logs" / f"{start_id}.log"
     log_path.parent.mkdir(parents=True, exist_ok=True)
@@ -148,11 +163,7 @@ def started(
             )
             run.store.update_engine_start(start)
             run.observe(EngineReady(setting, server.startup_s, server.facts))
-            probe_request(server, run.prompts[0], run.spec.workload)
-            if setting.is_off:
-                _require_no_speculation(server)
-            deck = Deck(run.prompts, start_id, order=f"{run.spec.name}/{purpose}")
-            yield Arm(run, server, start, deck, answered=1)
+            yield server, start
     except EngineError as error:
         start = replace(start, failure=error.failure, log_tail=log_tail(log_path))
         run.store.update_engine_start(start)

@@ -12,9 +12,10 @@ from studies.arm import Arm, Taken, started
 from studies.events import RoundMeasured, Warned
 from studies.run import Run
 from tuner.engine.server import Server
-from tuner.errors import BaselineError, EngineError, Failure, IncomparableError
+from tuner.errors import BaselineError, EngineError, Failure, IncomparableError, RoundError
 from tuner.load.plan import Deck
 from tuner.measure.comparability import require_comparable
+from tuner.measure.statistics import log_ratio
 from tuner.records import OFF, Measurement, Purpose, Setting
 from tuner.spec import Load
 
@@ -26,7 +27,7 @@ Missing = Callable[[], Sequence[Wanted]]
 
 
 MOST_REFUSED = 3
-"""Pairs of one stage that may be dropped because their arms were not offered the same."""
+"""Pairs of one stage that may be dropped because they can't be compared."""
 
 
 class Bench:
@@ -165,15 +166,17 @@ class Bench:
     ) -> None:
         """``first`` is 0 where the baseline was measured first, else 1.
 
-        A pair whose arms were not offered the same is dropped with a warning, to be measured again;
-        raises IncomparableError where that goes on.
+        A pair whose arms were not offered the same, or which does not tell the objective (answers
+        that arrived in one piece have no TPOT), is dropped with a warning, to be measured again;
+        raises IncomparableError or RoundError where that goes on.
         """
         purpose = candidate[0].start.purpose
         a = _record(*baseline, purpose, pair, first)
         b = _record(*candidate, purpose, pair, 1 - first)
         try:
             require_comparable(a, b, baseline[0].version, candidate[0].version)
-        except IncomparableError as refusal:
+            log_ratio(a.figures, b.figures, self._run.spec.objective)
+        except (IncomparableError, RoundError) as refusal:
             self._refused += 1
             if self._refused > MOST_REFUSED:
                 raise

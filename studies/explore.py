@@ -136,7 +136,13 @@ def _starts(run: Run, outcomes: Mapping[Setting, Outcome]) -> int:
         for pair in run.ledger.explored_pairs(setting, load)
     }
     failed = sum(outcome.failure is not None for outcome in outcomes.values())
-    return 1 + len(ran) + failed
+    return 1 + len(ran) + failed + _scoring_starts(run)
+
+
+def _scoring_starts(run: Run) -> int:
+    """Starts of drafts that only vLLM could score."""
+    starts = run.store.engine_starts(run.spec.name)
+    return sum(start.purpose is Purpose.SCREEN for start in starts)
 
 
 def _report(run: Run, outcome: Outcome, *, before: bool) -> None:

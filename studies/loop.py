@@ -6,6 +6,7 @@ and taken up again, and a study that is done costs a look.
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 from studies.answer import DISTURBED, answers
@@ -20,6 +21,7 @@ from studies.run import Run
 from studies.schedule import with_schedule
 from studies.screen import screen
 from studies.screen_text import baseline_runner, record_answers, recorded
+from studies.screening import SCREENED
 from studies.space import enumerate_settings
 from studies.traffic import require_sound_traffic
 from tuner import demo
@@ -152,7 +154,11 @@ def _screen(run: Run, bench: Bench) -> dict[Setting, Screen]:
     _enter(run, Stage.SCREEN, "every setting replayed over the baseline's answers, none started")
     if run.context.host.device != "cpu":
         bench.stop_baseline()
-    return screen(run, recorded(run), baseline_runner(run))
+    began = time.monotonic()
+    screens = screen(run, recorded(run), baseline_runner(run))
+    took = {"settings": len(screens), "seconds": time.monotonic() - began}
+    run.store.add_event(run.spec.name, SCREENED, took)
+    return screens
 
 
 def _unmeasured(run: Run) -> list[Load]:

@@ -8,8 +8,17 @@ from typing import get_args
 
 from studies.events import Screened, Screening
 from studies.run import Run
-from tuner.engine.drafts import Interpreter, Model, Scored, Text, replay_suffix, score_drafts
-from tuner.errors import ScoringError
+from studies.screen_server import scored_by_vllm
+from tuner.engine.drafts import (
+    Interpreter,
+    Model,
+    Scored,
+    ScoredDraft,
+    Text,
+    replay_suffix,
+    score_drafts,
+)
+from tuner.errors import EngineError, ScoringError
 from tuner.predict.acceptance import measurements, not_replayed, screened
 from tuner.predict.ngram import Ngram, Runner, lookup_range
 from tuner.predict.replay import Recorded, Step, replay_draft_model
@@ -21,7 +30,6 @@ REPLAYED_VALUES = {
     "enable_adaptive_verification": False,
     "max_model_len": None,
     "parallel_drafting": False,
-    "quantization": None,
     "rejection_sample_method": "standard",
     SCHEDULE: None,
     "use_heterogeneous_vocab": False,
@@ -132,20 +140,38 @@ def _ngram(answers: _Answers, settings: Sequence[Setting]) -> Iterator[Screen]:
 
 def _draft_models(answers: _Answers, settings: Sequence[Setting]) -> Iterator[Screen]:
     drafts = list(dict.fromkeys(map(_draft, settings)))
-    scored = _scored(answers, drafts)
+    scored = _scored(answers, [draft for draft in drafts if draft.quantization is None])
+    by_draft = {draft: _score_of(answers, scored, draft) for draft in drafts}
     for setting in settings:
-        draft = scored.drafts[_draft(setting)]
+        draft = by_draft[_draft(setting)]
         if isinstance(draft, str):
             yield answers.not_replayed(setting, f"the draft can't be scored: {draft}")
             continue
         steps = [replay_draft_model(agreements, setting.k) for agreements in draft.agreements]
-        target = scored.target_parameters
-        yield answers.screened(setting, steps, draft.parameters / target if target else None)
+        cost = _share(draft.parameters, scored.target_parameters)
+        yield answers.screened(setting, steps, cost)
+
+
+def _share(parameters: int | None, of_target: int | None) -> float | None:
+    return parameters / of_target if parameters is not None and of_target else None
 
 
 def _draft(setting: Setting) -> Model:
     config = setting.speculative_config or {}
-    return Model(config["model"], config.get("revision"))
+    return Model(config["model"], config.get("revision"), config.get("quantization"))
+
+
+def _score_of(answers: _Answers, scored: Scored, draft: Model) -> ScoredDraft | str:
+    """Transformers' score, or where it could not load the draft that of vLLM itself."""
+    found = scored.drafts.get(draft, "")
+    if not isinstance(found, str):
+        return found
+    run = answers.run
+    run.observe(Screening(f"starting {draft.name} alone, to score it: {found or 'quantised'}"))
+    try:
+        return scored_by_vllm(run, draft, answers.texts)
+    except EngineError as error:
+        return f"{found}; {error}" if found else str(error)
 
 
 def _scored(answers: _Answers, drafts: Sequence[Model]) -> Scored:

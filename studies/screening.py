@@ -16,6 +16,9 @@ from tuner.settings import Settings
 from tuner.spec import Load
 from tuner.store import Store
 
+SCREENED = "screened"
+"""Kind of the events that keep how many settings were screened, and the seconds it took."""
+
 
 @dataclass(frozen=True)
 class Predicted:
@@ -66,6 +69,12 @@ class Row:
                 for each in self.predicted
             ],
         }
+
+
+def screening_s(store: Store, study: str) -> float:
+    """Seconds that the study's screens took; most in the sitting that worked them out."""
+    took = [body["seconds"] for _, kind, body in store.events(study) if kind == SCREENED]
+    return max(took, default=0.0)
 
 
 def screened(store: Store, record: StudyRecord, settings: Settings) -> list[Row]:

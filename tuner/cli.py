@@ -102,7 +102,7 @@ def optimize(
     """
     from studies.loop import optimize as run  # noqa: PLC0415 - Optuna takes a second to import
     from studies.projection import make_optuna_tables  # noqa: PLC0415
-    from studies.screening import screened  # noqa: PLC0415
+    from studies.screening import screened, screening_s  # noqa: PLC0415
     from studies.sources import find_study  # noqa: PLC0415
     from tuner.display import progress  # noqa: PLC0415
 
@@ -117,7 +117,9 @@ def optimize(
             raise
         if until is Until.SCREEN:
             rows = screened(store, store.study(spec.name), settings)
-            _print(screen_table.screened(rows), {"settings": [row.body() for row in rows]}, output)
+            seconds = screening_s(store, spec.name)
+            body = {"settings": [row.body() for row in rows], "seconds": seconds}
+            _print(screen_table.screened(rows, seconds), body, output)
             return
     _print(tables.recommendations(answers), tables.as_answer(answers), output)
 

@@ -13,7 +13,7 @@ from studies.screening import Row
 from tuner.records import Estimate
 
 
-def screened(rows: Sequence[Row]) -> RenderableType:
+def screened(rows: Sequence[Row], seconds: float) -> RenderableType:
     """A setting per line: replayed tokens per decode step, by kind too, and predicted speed-ups."""
     kinds = list(dict.fromkeys(kind for row in rows for kind in row.screen.by_kind))
     loads = list(dict.fromkeys(each.load for row in rows for each in row.predicted))
@@ -47,7 +47,7 @@ def screened(rows: Sequence[Row]) -> RenderableType:
     said = "nothing could be replayed"
     if replayed is not None:
         said = f"replayed over {replayed.requests} answers of the baseline"
-        said += f" ({replayed.tokens} tokens); no setting was started"
+        said += f" ({replayed.tokens} tokens) in {seconds:.0f} s; no setting was started"
     return Group(table, Text(said))
 
 

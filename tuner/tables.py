@@ -271,13 +271,20 @@ def studies_body(records: Sequence[StudyRecord]) -> dict[str, Any]:
 
 def trials(found: Sequence[Trial]) -> RenderableType:
     table = Table()
-    loads = list(dict.fromkeys(load for trial in found for load in trial.log_ratios))
+    loads = list(
+        dict.fromkeys(load for trial in found for load in (*trial.log_ratios, *trial.predicted))
+    )
     for heading in ("setting", "state", *map(str, loads)):
         table.add_column(heading, overflow="fold")
     for trial in found:
-        ratios = [
-            ratio(trial.log_ratios[load]) if load in trial.log_ratios else "" for load in loads
-        ]
+        ratios = [_speedup_at(trial, load) for load in loads]
         state = trial.state if trial.failure is None else f"{trial.state}: {trial.failure}"
         table.add_row(trial.setting.label, state, *ratios)
     return Group(table, Text("explored speed-ups choose what is confirmed; they are not results"))
+
+
+def _speedup_at(trial: Trial, load: Load) -> str:
+    if load in trial.log_ratios:
+        return ratio(trial.log_ratios[load])
+    found = trial.predicted.get(load)
+    return "" if found is None else f"predicted {ratio(found.mean)}"

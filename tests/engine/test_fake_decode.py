@@ -204,3 +204,16 @@ def test_a_reader_that_leaves_takes_its_request_along() -> None:
         assert decoder.totals.generation_tokens == counted.generation_tokens + 1
 
     _run(decoder, use)
+
+
+def test_a_schedule_drafts_by_the_number_of_requests() -> None:
+    schedule = {"num_speculative_tokens_per_batch_size": [[1, 1, 3], [2, 64, 1]]}
+    script = FakeScript(prefill_ms=0, step_ms=1, step_ms_per_k=0, acceptance={"draft": 1.0})
+    decoder = Decoder(script, {**DRAFT, **schedule})
+
+    async def use() -> None:
+        assert _lengths(await _steps(decoder, "a", 9)) == [1, 4, 4]
+        both = await asyncio.gather(_steps(decoder, "b", 9), _steps(decoder, "c", 9))
+        assert [_lengths(steps) for steps in both] == [[1, 2, 2, 2, 2]] * 2
+
+    _run(decoder, use)

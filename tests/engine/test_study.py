@@ -157,7 +157,8 @@ def test_killed_at_a_start_and_under_load_it_finishes_without_measuring_again(
     assert bench.measured() == []
 
     process = bench.popen("optimize", str(bench.study))
-    wait_for(lambda: len(bench.measured()) >= 3, 400)  # the baseline's round and one pair
+    # The baseline's round, its answers for the screen, and one pair.
+    wait_for(lambda: len(bench.measured()) >= 4, 400)
     groups = bench.groups()
     assert len(groups) == 2
     bench.killed(process, groups)
@@ -193,6 +194,20 @@ def test_the_recommendation_is_whole_and_speculates(bench: Bench) -> None:
     assert length["low"] <= answer["acceptance_length"] <= length["high"]
     assert {part["by"] for part in answer["breakdown"]} == {"kind", "prompt_tokens"}
     assert all(part["acceptance_length"] for part in answer["breakdown"])
+
+
+def test_the_screen_foresaw_it(bench: Bench) -> None:
+    """Printed from the store: a study that is done starts nothing for it."""
+    said = bench.tuner("optimize", str(bench.study), "--until", "screen", "--output", "json")
+    body = json.loads(said)
+    [row] = body["settings"]
+    assert row["reason"] is None
+    assert 3.5 < row["tokens_per_decode_step"]["value"] <= 4
+    assert row["tokens"] > 1000
+    assert row["draft_cost"] == pytest.approx(1 / 3, abs=0.1)
+    [predicted] = row["predicted"]
+    assert predicted["speedup"] > 1
+    assert body["seconds"] > 0
 
 
 def test_the_exported_script_starts_a_server_that_speculates(bench: Bench, tmp_path: Path) -> None:

@@ -24,7 +24,9 @@ GONE_WITHIN_S = 10.0
 
 
 @pytest.fixture
-def study(tmp_path: Path) -> Path:
+def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An interpreter without vLLM, so that suffix is not screened by the fake's unlikely text."""
+    monkeypatch.setenv("TUNER_ENGINE_PYTHON", sys.executable)
     script = {"startup_s": 1.0, "step_ms": 6, "acceptance": {"suffix": 0.9, "ngram": 0.3}}
     path = tmp_path / "study.yaml"
     path.write_text(

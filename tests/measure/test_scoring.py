@@ -17,6 +17,7 @@ from tuner.measure.scoring import (
     LEAST_ANSWERS,
     MARGIN,
     SCORED_TOKENS,
+    agreements,
     mean_prompt_logprob,
     score_answers,
 )
@@ -233,3 +234,13 @@ class TestPrompts:
     def test_prompts_of_one_token_say_nothing(self, engine: Engine, base_url: str) -> None:
         assert mean_prompt_logprob(base_url, "m", [(10,), ()]) is None
         assert engine.asked == []
+
+
+class TestAgreements:
+    def test_a_token_agrees_where_it_is_the_likeliest(self, base_url: str) -> None:
+        texts = [((BEST, 9), (BEST, 8, BEST)), ((8,), (10, BEST))]
+        assert agreements(base_url, "m", texts) == [[True, False, True], [False, True]]
+
+    def test_beyond_the_context_nothing_does(self, engine: Engine, base_url: str) -> None:
+        engine.models = {"data": [{"id": "m", "max_model_len": 4}]}
+        assert agreements(base_url, "m", [((BEST,), (BEST,) * 4)]) == [[True, True, False, False]]

@@ -6,7 +6,8 @@ from studies import bench
 from studies.events import Warned
 from studies.loop import optimize
 from studies.projection import make_optuna_tables
-from tuner.errors import IncomparableError
+from tuner.errors import Failure, FailureKind, IncomparableError, RoundError
+from tuner.measure.statistics import log_ratio
 from tuner.store import Store, upgrade
 
 
@@ -38,6 +39,26 @@ def test_a_pair_that_cannot_be_compared_is_dropped_and_measured_again(
     assert answer.confirmed
     dropped = [e for e in events if isinstance(e, Warned) and "dropped" in e.text]
     assert len(dropped) == 2
+
+
+def test_a_pair_that_does_not_tell_the_objective_is_measured_again(
+    fake_study, opened, settings, monkeypatch
+):
+    """All tokens of a short answer in one read: its TPOT is 0 and has no ratio."""
+    left = iter(range(1))
+
+    def told(*arms: object) -> float:
+        if next(left, None) is not None:
+            raise RoundError(Failure(FailureKind.REQUESTS_FAILED, "tpot_p50 can't be told"))
+        return log_ratio(*arms)
+
+    monkeypatch.setattr(bench, "log_ratio", told)
+    events = []
+    spec = fake_study(candidates=[{"method": "suffix", "k": 4}])
+    [answer] = optimize(spec, opened, settings, events.append)
+    assert answer.confirmed
+    [dropped] = [e.text for e in events if isinstance(e, Warned) and "dropped" in e.text]
+    assert "tpot_p50 can't be told" in dropped
 
 
 def test_where_pairs_go_on_being_incomparable_the_study_ends_with_the_reason(

@@ -138,7 +138,8 @@ def test_all_drafts_are_scored_at_once_and_serve_every_k(bed: Bed) -> None:
     one, three, gone = found.values()
     assert (value(one), value(three)) == (2.0, 4.0)
     assert (one.draft_cost, one.draft_coverage) == (0.25, 1.0)
-    assert gone.reason == "the draft can't be scored: OSError: gone"
+    assert gone.reason is not None
+    assert gone.reason.startswith("the draft can't be scored: OSError: gone; "), "vLLM can't either"
     [(script, request)] = bed.asked
     assert script == "score_drafts.py"
     assert [draft["model"] for draft in request["drafts"]] == ["/small", "/gone"]
@@ -216,7 +217,6 @@ def test_an_interpreter_that_fails_is_a_reason_and_no_end(bed: Bed) -> None:
         ({"rejection_sample_method": "block"}, "rejection_sample_method block can't"),
         ({"use_heterogeneous_vocab": True}, "use_heterogeneous_vocab True can't be replayed"),
         ({"parallel_drafting": True}, "parallel_drafting True can't be replayed"),
-        ({"quantization": "fp8"}, "quantization fp8 can't be replayed"),
         (
             {"num_speculative_tokens_per_batch_size": [[1, 4, 2], [5, 64, 0]]},
             r"num_speculative_tokens_per_batch_size \[\[1, 4, 2\], \[5, 64, 0\]\] can't",
@@ -250,3 +250,24 @@ def test_answers_without_token_ids(bed: Bed, answers: tuple[Recorded, ...]) -> N
     reason = only(screen(run, answers, "V1")).reason
     assert reason == "the baseline's answers came without token ids"
     assert bed.asked == []
+
+
+def test_a_draft_that_only_vllm_can_load_is_scored_by_a_server_and_the_start_counts(
+    bed: Bed,
+) -> None:
+    fake = {"command": [sys.executable, "-m", "tuner.engine.fake"], "startup_timeout_s": 60}
+    run = bed.run(
+        {"method": "draft_model", "model": "owner/draft", "k": 3, "quantization": "fp8"},
+        engine=fake,
+    )
+    found = only(screen(run, ANSWERS, "V1"))
+    assert found.reason is None
+    assert value(found) >= 1
+    assert found.draft_cost is None
+    [start] = bed.store.engine_starts(run.spec.name)
+    assert start.purpose is Purpose.SCREEN
+    assert start.setting == OFF
+    assert "owner/draft" in start.argv
+    assert start.argv[-2:] == ("--quantization", "fp8")
+    assert start.startup_s is not None
+    assert bed.asked[0][1]["drafts"] == [], "transformers is not asked to load it"

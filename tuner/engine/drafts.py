@@ -31,18 +31,22 @@ class Interpreter:
 
 @dataclass(frozen=True)
 class Model:
-    """A path, or a name that the Hub resolves."""
+    """A path, or a name that the Hub resolves; quantised while it is loaded, as vLLM can."""
 
     name: str
     revision: str | None = None
+    quantization: str | None = None
 
 
 @dataclass(frozen=True)
 class ScoredDraft:
-    """``agreements`` say of each token of each answer whether the draft would have drafted it."""
+    """``agreements`` say of each token of each answer whether the draft would have drafted it.
+
+    ``parameters`` is None where they could not be counted.
+    """
 
     agreements: Sequence[Sequence[bool]]
-    parameters: int
+    parameters: int | None
     seconds: float
 
 

@@ -11,6 +11,7 @@ from itertools import islice
 
 from tuner.engine.fake_script import FakeScript, SpeculativeConfig
 from tuner.engine.fake_text import FakeText
+from tuner.vllm import SCHEDULE
 
 BLOCK = 16
 """Prompt tokens that share one entry of the prefix cache."""
@@ -76,7 +77,8 @@ class Running:
 class Decoder:
     """Continuous batching: a new request's first step is its prefill and yields one token.
 
-    ``next_k`` is asked at each step for how many tokens to draft; the config says the most.
+    ``next_k`` is asked at each step for how many tokens to draft; the config says the most. Without
+    it the config's schedule tells, by the number of requests in the step.
     """
 
     def __init__(
@@ -95,7 +97,8 @@ class Decoder:
         self._wake = asyncio.Event()
         self._cached: set[int] = set()
         self.k = int(config["num_speculative_tokens"]) if config else 0
-        self._next_k = next_k or (lambda: self.k)
+        self._schedule: list[tuple[int, int, int]] = (config or {}).get(SCHEDULE) or []
+        self._next_k = next_k or self._scheduled_k
         self.totals = Totals(accepted_at=[0] * self.k)
 
     @property
@@ -159,6 +162,13 @@ class Decoder:
             for request in decoding:
                 if request in still:
                     self._verify(request, k)
+
+    def _scheduled_k(self) -> int:
+        requests = len(self._running)
+        for first, last, k in self._schedule:
+            if first <= requests <= last:
+                return k
+        return self.k
 
     def _prefill(self, request: Running) -> None:
         tokens = len(request.prompt)

@@ -76,6 +76,22 @@ def score_answers(base_url: str, model: str, answers: Sequence[Answer]) -> list[
     return scored
 
 
+def agreements(
+    base_url: str, model: str, texts: Sequence[tuple[Sequence[int], Sequence[int]]]
+) -> list[list[bool]]:
+    """Whether each token of each answer is what the engine finds likeliest in its place.
+
+    ``texts`` are token ids of prompts and of their answers. Beyond the engine's context nothing
+    agrees. Raises as score_answers.
+    """
+    places = asyncio.run(_score(base_url, model, [(*prompt, *output) for prompt, output in texts]))
+    found = []
+    for (prompt, output), scored in zip(texts, places, strict=True):
+        likeliest = [logprob >= best for logprob, best in scored[len(prompt) - 1 :]]
+        found.append(likeliest + [False] * (len(output) - len(likeliest)))
+    return found
+
+
 def mean_prompt_logprob(
     base_url: str, model: str, prompts: Sequence[tuple[int, ...]]
 ) -> float | None:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from itertools import accumulate, combinations_with_replacement
 from statistics import median
 
-PAIRS = 20
+PAIRS = 8
 CONFIDENCE = 0.9
 
 RULE = (

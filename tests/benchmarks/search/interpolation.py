@@ -1,0 +1,104 @@
+"""Two measured k of a draft predict the rest: ``python -m tests.benchmarks.search.interpolation``.
+
+For every draft and load of the recorded grid the model sees two k of that draft at that load alone,
+and predicts the speed-up at the others, whose own recorded interval must be under 4 %.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from statistics import fmean, median
+from typing import Any
+
+from tests.benchmarks.search.__main__ import BUILD, RESULTS, write
+from tests.benchmarks.search.world import Drawn, World, load_world
+from tuner.predict.forecast import Forecast, Seen
+from tuner.records import Setting
+from tuner.spec import Load
+
+MEASURED = (2, 6)
+SURE = 0.04
+"""Half of a point's own 95 % interval, as a share; a wider one can't judge a prediction."""
+
+
+def predictions(world: World) -> Iterator[dict[str, Any]]:
+    drafts: dict[str, list[Setting]] = defaultdict(list)
+    for setting in world.settings:
+        if not setting.has_no_draft_model:
+            drafts[setting.proposer].append(setting)
+    for of_draft in drafts.values():
+        for load in world.loads:
+            seen = [_seen(world, s, load) for s in of_draft if s.k in MEASURED]
+            forecast = Forecast(world.screens, world.verify_cost, seen)
+            for setting in of_draft:
+                if setting.k not in MEASURED:
+                    yield _compared(world, forecast, setting, load)
+
+
+def _compared(world: World, forecast: Forecast, setting: Setting, load: Load) -> dict[str, Any]:
+    drawn = world.pairs[setting, load]
+    measured = fmean(d.log_ratio for d in drawn)
+    found = forecast.speedup(setting, load)
+    half = 1.96 * _ratio_sd(world) / math.sqrt(len(drawn))
+    low, high = found.bounds()
+    return {
+        "setting": setting.label,
+        "load": load.key,
+        "predicted": found.value,
+        "low": low,
+        "high": high,
+        "measured": math.exp(measured),
+        "error": abs(math.expm1(found.mean - measured)),
+        "own_half_width": half,
+        "counts": half < SURE,
+    }
+
+
+def _seen(world: World, setting: Setting, load: Load) -> Seen:
+    drawn: Sequence[Drawn] = world.pairs[setting, load]
+    ratios = [math.log(d.tokens_per_decode_step) - d.log_ratio for d in drawn]
+    return Seen(
+        setting=setting,
+        load=load,
+        step_ratio=math.exp(fmean(ratios)),
+        sd=world.pair_sd / math.sqrt(len(drawn)),
+        tokens_per_decode_step=fmean(d.tokens_per_decode_step for d in drawn),
+        draft_coverage=1.0,
+        steps=sum(d.steps for d in drawn),
+    )
+
+
+def _ratio_sd(world: World) -> float:
+    """Of one pair's log speed-up, pooled over all that was recorded."""
+    groups = [[d.log_ratio for d in drawn] for drawn in world.pairs.values()]
+    squares = sum((value - fmean(group)) ** 2 for group in groups for value in group)
+    return math.sqrt(squares / sum(len(group) - 1 for group in groups))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.search.interpolation")
+    parser.add_argument("--grid", type=Path, help="default: the newest recorded grid")
+    parser.add_argument("--keep", action="store_true", help=f"write a dated copy to {RESULTS}")
+    given = parser.parse_args()
+    path = given.grid or max(RESULTS.glob("grid-*.json"), default=BUILD / "grid.json")
+    found = list(predictions(load_world(path)))
+    errors = [each["error"] for each in found if each["counts"]]
+    for each in found:
+        mark = " " if each["counts"] else "?"
+        print(
+            f"{mark} {each['setting']:40} {each['load']:14} predicted {each['predicted']:.3f}"
+            f" measured {each['measured']:.3f} error {each['error']:.1%}"
+        )
+    told = {"points": len(errors), "of": len(found)}
+    if errors:
+        told |= {"median_error": median(errors), "worst_error": max(errors)}
+    print(told)
+    write("interpolation", {"measured_k": MEASURED, **told, "predictions": found}, keep=given.keep)
+
+
+if __name__ == "__main__":
+    main()
