@@ -45,18 +45,25 @@ def full_parameters(setting: Setting, names: Collection[str]) -> dict[str, str |
     return {name: own.get(name, ABSENT) for name in names}
 
 
-class RankedSampler(BaseSampler):
-    """Proposes the first of the settings it is given: they are ranked before it is asked."""
+class _SettingsSampler(BaseSampler):
+    """Proposes whole settings: all parameters at once."""
 
-    def __init__(self, settings: Sequence[Setting], ranked: Sequence[Setting]) -> None:
+    def __init__(self, settings: Sequence[Setting]) -> None:
         self._space = distributions(settings)
-        self._wanted = full_parameters(ranked[0], self._space)
 
     def infer_relative_search_space(
         self, study: Study, trial: FrozenTrial
     ) -> dict[str, BaseDistribution]:
         del study, trial
         return self._space
+
+
+class RankedSampler(_SettingsSampler):
+    """Proposes the first of the settings it is given: they are ranked before it is asked."""
+
+    def __init__(self, settings: Sequence[Setting], ranked: Sequence[Setting]) -> None:
+        super().__init__(settings)
+        self._wanted = full_parameters(ranked[0], self._space)
 
     def sample_relative(
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
@@ -75,7 +82,7 @@ class RankedSampler(BaseSampler):
         return self._wanted[param_name]
 
 
-class UnexploredSampler(BaseSampler):
+class UnexploredSampler(_SettingsSampler):
     """Proposes only settings nobody has explored; one of Optuna's samplers decides which of them.
 
     In a space of some dozen settings TPE proposes the same ones again and again. It is drawn from
@@ -85,15 +92,9 @@ class UnexploredSampler(BaseSampler):
     def __init__(
         self, settings: Sequence[Setting], unexplored: Sequence[Setting], inner: BaseSampler
     ) -> None:
-        self._space = distributions(settings)
+        super().__init__(settings)
         self._unexplored = [full_parameters(s, self._space) for s in unexplored]
         self._inner = inner
-
-    def infer_relative_search_space(
-        self, study: Study, trial: FrozenTrial
-    ) -> dict[str, BaseDistribution]:
-        del study, trial
-        return self._space
 
     def sample_relative(
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]

@@ -4,6 +4,7 @@ from studies.loop import optimize
 from studies.projection import make_optuna_tables
 from studies.schedule import ANY_NUMBER, schedule
 from tests.predict.test_forecast import draft
+from tuner.records import Purpose
 from tuner.spec import Load
 from tuner.store import Store, upgrade
 from tuner.vllm import SCHEDULE
@@ -36,9 +37,26 @@ CHANGES = {
     "workload": {"output_tokens": 16, "requests": 4},
 }
 SCRIPT = {
-    "acceptance": {"head": 0.8},
+    "acceptance": {"head": 0.95},
     "step_ms_per_draft_token": 1.2,
 }
+
+
+def test_under_bursts_a_schedule_is_measured_beside_the_best_fixed_k(fake_study, opened, settings):
+    """Alone k=5 is best, for eight users k=1: what follows the number of requests may beat both."""
+    bursts = {"request_rate": 12.0, "burstiness": 0.2}
+    spec = fake_study(SCRIPT, **CHANGES, loads=[{"concurrency": 1}, {"concurrency": 8}, bursts])
+    *_, answer = optimize(spec, opened, settings, lambda _: None)
+    schedules = {s.setting for s in opened.engine_starts("fake") if s.setting.is_schedule}
+    [found] = schedules
+    assert found.speculative_config[SCHEDULE] == [[1, 1, 5], [2, ANY_NUMBER, 1]]
+    load = spec.loads[-1]
+    explored = opened.measurements(study="fake", setting=found, load=load, purpose=Purpose.EXPLORE)
+    assert len(explored) == 2
+    confirmed = {c.setting.is_schedule for c in opened.comparisons("fake") if c.load == load}
+    assert False in confirmed, "the best fixed k is confirmed whatever the schedule came to"
+    if answer.speculative_config and SCHEDULE in answer.speculative_config:
+        assert confirmed == {False, True}
 
 
 def test_at_steady_loads_there_is_no_schedule(fake_study, opened, settings):

@@ -15,7 +15,7 @@ from statistics import fmean, median
 from typing import Any
 
 from tests.benchmarks.search.__main__ import BUILD, RESULTS, write
-from tests.benchmarks.search.world import Drawn, World, load_world
+from tests.benchmarks.search.world import Drawn, World, load_world, pooled_sd
 from tuner.predict.forecast import Forecast, Seen
 from tuner.records import Setting
 from tuner.spec import Load
@@ -43,7 +43,8 @@ def _compared(world: World, forecast: Forecast, setting: Setting, load: Load) ->
     drawn = world.pairs[setting, load]
     measured = fmean(d.log_ratio for d in drawn)
     found = forecast.speedup(setting, load)
-    half = 1.96 * _ratio_sd(world) / math.sqrt(len(drawn))
+    sd = pooled_sd([[d.log_ratio for d in each] for each in world.pairs.values()])
+    half = 1.96 * sd / math.sqrt(len(drawn))
     low, high = found.bounds()
     return {
         "setting": setting.label,
@@ -70,13 +71,6 @@ def _seen(world: World, setting: Setting, load: Load) -> Seen:
         draft_coverage=1.0,
         steps=sum(d.steps for d in drawn),
     )
-
-
-def _ratio_sd(world: World) -> float:
-    """Of one pair's log speed-up, pooled over all that was recorded."""
-    groups = [[d.log_ratio for d in drawn] for drawn in world.pairs.values()]
-    squares = sum((value - fmean(group)) ** 2 for group in groups for value in group)
-    return math.sqrt(squares / sum(len(group) - 1 for group in groups))
 
 
 def main() -> None:
