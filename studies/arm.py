@@ -20,7 +20,7 @@ from tuner.records import EngineStart, Measurement, Purpose, Setting
 from tuner.spec import Load
 
 WARM_UP_REQUESTS = 4
-"""Requests of a warm-up in open loop; in closed loop it is one full batch."""
+"""Requests of a warm-up in open loop; in closed loop it is a full batch, of two at least."""
 
 
 @dataclass(frozen=True)
@@ -57,16 +57,20 @@ class Arm:
         return self.start.facts.version
 
     def warm_up(self, load: Load) -> None:
-        """Decode at the load and throw it away, once per start (1537 ms, then 58: vllm#39790)."""
+        """Decode at the load and throw it away, once (1537 ms, then 58: vllm#39790)."""
         if (self.setting, load) in self.warm:
             return
         self.run.observe(RoundStarting(self.setting, load, "warm-up"))
-        requests = load.concurrency or WARM_UP_REQUESTS
+        requests = max(load.concurrency or WARM_UP_REQUESTS, 2)
         workload = self.run.spec.workload.model_copy(update={"requests": requests})
         plan = self.deck.plan(load, workload)
         warm_up(self.server, plan, workload)
         self.answered += len(plan.counted)
         self.warm.add((self.setting, load))
+
+    def cool(self) -> None:
+        """It was idle while another engine started: the next round needs a warm-up again."""
+        self.warm.clear()
 
     def measure(self, plan: RoundPlan, pair: int) -> Taken:
         """A round that counts, warm. Raises EngineError."""

@@ -45,6 +45,7 @@ class Bench:
         self._purpose = purpose
         self._kept = ExitStack()
         self._baseline: Arm | None = None
+        self._beside = ""
         self._refused = 0
 
     def __enter__(self) -> Self:
@@ -117,6 +118,9 @@ class Bench:
         """
         with _blaming_baseline():
             baseline = self._baseline_up()
+        if self._beside != candidate.start.id:
+            self._beside = candidate.start.id
+            baseline.cool()
         plan = candidate.deck.plan(load, self._run.spec.workload)
         first = pair % 2
         if first == 0:

@@ -16,11 +16,11 @@ from typing import Any
 
 import numpy as np
 
+from tests.benchmarks.search.grid_file import RESULTS, newest
 from tests.benchmarks.search.growth import grown
 from tests.benchmarks.search.searches import NEAR, SEARCHES, Trace, run
 from tests.benchmarks.search.world import World, load_world
 
-RESULTS = Path("tests/benchmarks/results")
 BUILD = Path("build/bench")
 SEEDS = 200
 GROWTH_SEEDS = 40
@@ -76,7 +76,7 @@ def main() -> None:
     parser.add_argument("--growth", action="store_true", help="simulated spaces of many drafts")
     parser.add_argument("--keep", action="store_true", help=f"write a dated copy to {RESULTS}")
     given = parser.parse_args()
-    path = given.grid or max(RESULTS.glob("grid-*.json"), default=BUILD / "grid.json")
+    path = given.grid or newest()
     world = load_world(path)
     conditions = json.loads(path.read_text())["conditions"] | {"grid": path.name}
     if given.growth:

@@ -1,9 +1,12 @@
-"""The recorded grid as a file: what each start and each pair came to, small enough to be kept."""
+"""The recorded grid as a file: what each start and each pair came to, small enough to be kept.
+
+A file goes on where another ended: what an earlier one holds is not measured again.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -11,40 +14,96 @@ from typing import Any
 from studies.ledger import Pair
 from studies.run import Run
 from studies.screen_text import recordings
-from tuner.records import OFF, EngineStart, Measurement, Purpose, Setting
+from tuner.records import OFF, EngineStart, Estimate, Measurement, Purpose, Setting
+from tuner.spec import Load
 
 RESULTS = Path("tests/benchmarks/results")
 BUILD = Path("build/bench/grid.json")
 MEASURED = (Purpose.EXPLORE, Purpose.CONFIRM, Purpose.LIVE_K)
 
+Body = dict[str, Any]
 
-def write_grid(run: Run, *, keep: bool) -> None:
+
+def newest() -> Path:
+    """The newest recorded grid that was kept, else the one that is being recorded."""
+    return max(RESULTS.glob("grid-*.json"), default=BUILD)
+
+
+def earlier(conditions: Body) -> Body | None:
+    """What the newest file holds, where it was recorded under the same conditions."""
+    path = newest()
+    if not path.exists():
+        return None
+    body: Body = json.loads(path.read_text())
+    if body["conditions"] == conditions:
+        print(f"going on with {len(body['pairs'])} pairs of {path}", flush=True)
+        return body
+    print(f"{path} was recorded under other conditions: beginning anew", flush=True)
+    return None
+
+
+def write_grid(body: Body, *, keep: bool) -> None:
     now = datetime.now(UTC)
-    body = grid(run) | {"written_at": now.isoformat(timespec="seconds")}
+    body = body | {"written_at": now.isoformat(timespec="seconds")}
     for path in [BUILD, *([RESULTS / f"grid-{now:%Y-%m-%d}.json"] if keep else [])]:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(body, separators=(",", ":")) + "\n")
         print(path)
 
 
-def grid(run: Run) -> dict[str, Any]:
+def portable(config: Mapping[str, Any] | None, models_dir: Path) -> Body | None:
+    """A speculative config that names its draft as the study does, not by its folder here."""
+    if config is None:
+        return None
+    model = config.get("model")
+    if model and Path(model).is_relative_to(models_dir):
+        return {**config, "model": str(Path(model).relative_to(models_dir))}
+    return dict(config)
+
+
+def merged(now: Body, before: Body | None) -> Body:
+    """Both files' starts, rounds and pairs, each once; the earlier one's screens, if it has any."""
+    if before is None:
+        return now
+    by_id = {
+        kind: list({row["id"]: row for row in [*before[kind], *now[kind]]}.values())
+        for kind in ("starts", "baseline", "pairs")
+    }
+    return now | by_id | {"screens": before["screens"] or now["screens"]}
+
+
+def pairs_of(body: Body, config: Mapping[str, Any], load: Load, purpose: Purpose) -> list[Body]:
+    of = {"setting": config, "load": load.key, "purpose": purpose}
+    return [pair for pair in body["pairs"] if {name: pair[name] for name in of} == of]
+
+
+def conditions(run: Run) -> Body:
+    return {
+        "host": str(run.context.host),
+        "engine": f"{run.context.engine.name} {run.context.engine.version}",
+        "runner": "V1",
+        "engine_args": dict(run.spec.engine.args),
+        "engine_env": dict(run.spec.engine.env),
+        "workload": run.spec.workload.model_dump(mode="json"),
+        "objective": run.spec.objective,
+    }
+
+
+def grid(run: Run, models_dir: Path) -> Body:
+    """What this machine has recorded so far. Raises SystemExit for another runner than V1."""
     starts = run.store.engine_starts(run.spec.name)
+    if runners := {s.facts.runner for s in starts if s.facts.runner} - {"V1"}:
+        raise SystemExit(f"recorded with {runners}, and the grid is one of runner V1")
     measured = run.store.measurements(context=run.ledger.context)
     settings = [setting for setting in run.ledger.settings if not setting.is_off]
     return {
-        "conditions": {
-            "host": str(run.context.host),
-            "engine": f"{run.context.engine.name} {run.context.engine.version}",
-            "runner": next((s.facts.runner for s in starts if s.facts.runner), None),
-            "engine_args": dict(run.spec.engine.args),
-            "workload": run.spec.workload.model_dump(mode="json"),
-            "objective": run.spec.objective,
-        },
+        "conditions": conditions(run),
         "loads": [load.key for load in run.spec.loads],
-        "starts": [_start(start, measured) for start in starts],
+        "settings": [portable(setting.speculative_config, models_dir) for setting in settings],
+        "starts": [_start(start, measured, models_dir) for start in starts],
         "screens": [
             {
-                "setting": setting.speculative_config,
+                "setting": portable(setting.speculative_config, models_dir),
                 "tokens_per_decode_step": _estimate(screen.tokens_per_decode_step),
                 "draft_coverage": screen.draft_coverage,
                 "draft_cost": screen.draft_cost,
@@ -54,7 +113,7 @@ def grid(run: Run) -> dict[str, Any]:
             for setting, screen in run.store.screens(run.ledger.context).items()
         ],
         "baseline": [
-            {"load": m.load.key, "tpot_ms_p50": m.figures.tpot_ms_p50}
+            {"id": m.id, "load": m.load.key, "tpot_ms_p50": m.figures.tpot_ms_p50}
             for m in [
                 *recordings(run),
                 *run.store.measurements(
@@ -63,26 +122,21 @@ def grid(run: Run) -> dict[str, Any]:
             ]
         ],
         "pairs": [
-            _pair(run, setting, purpose, pair)
+            _pair(run, portable(setting.speculative_config, models_dir), purpose, pair)
             for purpose in MEASURED
             for setting in settings
             for load in run.spec.loads
             for pair in run.ledger.pairs(setting, load, purpose)
         ],
-        "unfinished": [
-            setting.label
-            for setting in settings
-            if not run.ledger.pairs(setting, run.spec.loads[0], Purpose.EXPLORE)
-        ],
     }
 
 
-def _start(start: EngineStart, measured: Sequence[Measurement]) -> dict[str, Any]:
+def _start(start: EngineStart, measured: Sequence[Measurement], models_dir: Path) -> Body:
     """``seconds`` from its start to its last round's end, the baseline's rounds included."""
     own = [m.measured_at for m in measured if m.engine_start == start.id]
     return {
         "id": start.id,
-        "setting": start.setting.speculative_config,
+        "setting": portable(start.setting.speculative_config, models_dir),
         "purpose": start.purpose,
         "startup_s": start.startup_s,
         "seconds": (max(own) - start.started_at).total_seconds() if own else None,
@@ -90,9 +144,10 @@ def _start(start: EngineStart, measured: Sequence[Measurement]) -> dict[str, Any
     }
 
 
-def _pair(run: Run, setting: Setting, purpose: Purpose, pair: Pair) -> dict[str, Any]:
+def _pair(run: Run, config: Body | None, purpose: Purpose, pair: Pair) -> Body:
     return {
-        "setting": setting.speculative_config,
+        "id": pair.candidate.id,
+        "setting": config,
         "load": pair.candidate.load.key,
         "purpose": purpose,
         "pair": pair.number,
@@ -103,7 +158,7 @@ def _pair(run: Run, setting: Setting, purpose: Purpose, pair: Pair) -> dict[str,
     }
 
 
-def _arm(run: Run, measurement: Measurement) -> dict[str, Any]:
+def _arm(run: Run, measurement: Measurement) -> Body:
     """The counted requests' own figures, from which others can be worked out."""
     samples = run.store.load_samples(measurement.samples_path)
     figures = measurement.figures
@@ -118,5 +173,9 @@ def _arm(run: Run, measurement: Measurement) -> dict[str, Any]:
     }
 
 
-def _estimate(found: Any) -> list[float | None] | None:
+def _estimate(found: Estimate | None) -> list[float | None] | None:
     return None if found is None else [found.value, found.low, found.high]
+
+
+def settings_of(body: Body) -> list[Setting]:
+    return [Setting.of(config) for config in body["settings"]]

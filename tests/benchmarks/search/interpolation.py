@@ -14,7 +14,8 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
-from tests.benchmarks.search.__main__ import BUILD, RESULTS, write
+from tests.benchmarks.search.__main__ import write
+from tests.benchmarks.search.grid_file import RESULTS, newest
 from tests.benchmarks.search.world import Drawn, World, load_world, pooled_sd
 from tuner.predict.forecast import Forecast, Seen
 from tuner.records import Setting
@@ -78,7 +79,7 @@ def main() -> None:
     parser.add_argument("--grid", type=Path, help="default: the newest recorded grid")
     parser.add_argument("--keep", action="store_true", help=f"write a dated copy to {RESULTS}")
     given = parser.parse_args()
-    path = given.grid or max(RESULTS.glob("grid-*.json"), default=BUILD / "grid.json")
+    path = given.grid or newest()
     found = list(predictions(load_world(path)))
     errors = [each["error"] for each in found if each["counts"]]
     for each in found:

@@ -15,6 +15,7 @@ from studies.events import Event
 from studies.loop import optimize
 from studies.projection import make_optuna_tables
 from tests.benchmarks.search.__main__ import write
+from tests.benchmarks.search.grid_file import portable
 from tests.benchmarks.search.record_grid import STUDY
 from tests.benchmarks.search.world import World, load_world
 from tuner import demo
@@ -61,7 +62,9 @@ def run(search: str, settings: Settings, world: World | None) -> dict[str, Any]:
                 "load": answer.load.key,
                 "setting": Setting.of(answer.speculative_config).label,
                 "speedup": answer.speedup.model_dump(),
-                "regret_by_the_grid": _regret(world, answer.speculative_config, answer.load),
+                "regret_by_the_grid": _regret(
+                    world, portable(answer.speculative_config, settings.models_dir), answer.load
+                ),
             }
             for answer in answers
         ],

@@ -12,6 +12,7 @@ from random import Random
 from statistics import fmean
 from typing import Any
 
+from tests.benchmarks.search.grid_file import settings_of
 from tuner.predict.baseline_steps import verify_cost
 from tuner.predict.forecast import Seen
 from tuner.records import OFF, Estimate, Screen, Setting
@@ -125,10 +126,11 @@ def _moved(screen: Screen, deviations: float) -> Screen:
 def load_world(path: Path) -> World:
     """The recorded grid. Raises SystemExit where the grid is not whole."""
     body = json.loads(path.read_text())
-    if body["unfinished"]:
-        raise SystemExit(f"{path}: not recorded yet: {', '.join(body['unfinished'])}")
     loads = tuple(Load.of(key) for key in body["loads"])
     explored, held_out, live = (_pairs(body, name) for name in ("explore", "confirm", "live_k"))
+    left = [s.label for s in settings_of(body) for load in loads if (s, load) not in explored]
+    if left:
+        raise SystemExit(f"{path}: not recorded yet: {', '.join(dict.fromkeys(left))}")
     settings = tuple(dict.fromkeys(setting for setting, _ in explored))
     truth = {key: fmean(d.log_ratio for d in drawn) for key, drawn in explored.items()}
     truth |= {key: fmean(d.log_ratio for d in drawn) for key, drawn in held_out.items()}
