@@ -134,7 +134,7 @@ def load_world(path: Path) -> World:
     settings = tuple(dict.fromkeys(setting for setting, _ in explored))
     truth = {key: fmean(d.log_ratio for d in drawn) for key, drawn in explored.items()}
     truth |= {key: fmean(d.log_ratio for d in drawn) for key, drawn in held_out.items()}
-    steps = {(Load.of(b["load"]).concurrency or 1): b["tpot_ms_p50"] for b in body["baseline"]}
+    steps = {float(Load.of(b["load"]).concurrency or 1): b["tpot_ms_p50"] for b in body["baseline"]}
     pairs = [pair for pair in body["pairs"] if pair["purpose"] == "explore"]
     plain = [
         s for s in body["starts"] if s["purpose"] == "explore" and s["setting"] and s["seconds"]
