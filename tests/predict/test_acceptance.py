@@ -15,22 +15,24 @@ def recorded(kind: str = "chat", measurement: str = "m1", tokens: int = 10) -> R
 
 
 def of(answers: list[list[Step]], *kinds: str) -> Screen:
-    texts = [recorded(kind) for kind in kinds or ["chat"] * len(answers)]
+    tokens = [1 + sum(step.accepted + 1 for step in steps) for steps in answers]
+    pairs = zip(kinds or ["chat"] * len(answers), tokens, strict=True)
+    texts = [recorded(kind, tokens=length) for kind, length in pairs]
     return screened(NGRAM, "here", texts, answers, 0.0)
 
 
 CUT = Step(3, 1)
 
 
-def test_numbers_are_ratios_of_sums_without_the_step_that_the_end_cuts() -> None:
+def test_numbers_are_ratios_of_sums_and_acceptance_leaves_out_the_step_that_the_end_cuts() -> None:
     long = [Step(3, 3), Step(0, 0), Step(3, 1), Step(3, 0), CUT]
     short = [Step(3, 2), CUT]
     found = of([long, short])
     assert found.tokens_per_decode_step is not None
-    assert found.tokens_per_decode_step.value == (4 + 1 + 2 + 1 + 3) / 5
+    assert found.tokens_per_decode_step.value == (4 + 1 + 2 + 1 + 2 + 3 + 2) / 7
     assert found.acceptance_length is not None
     assert found.acceptance_length.value == (4 + 2 + 1 + 3) / 4
-    assert found.draft_coverage == 4 / 5
+    assert found.draft_coverage == 6 / 7
 
 
 def test_it_names_what_it_was_replayed_over() -> None:
@@ -44,9 +46,14 @@ def test_it_names_what_it_was_replayed_over() -> None:
 def test_kinds_stand_apart() -> None:
     code, chat = [Step(2, 2), Step(2, 2), CUT], [Step(2, 0), CUT]
     found = of([code, chat, code], "code", "chat", "code")
-    assert {kind: e.value for kind, e in found.by_kind.items()} == {"code": 3.0, "chat": 1.0}
-    assert found.by_kind["chat"] == Estimate(1.0)
-    assert found.by_kind["code"] == Estimate(3.0, 3.0, 3.0)
+    assert {kind: e.value for kind, e in found.by_kind.items()} == {"code": 8 / 3, "chat": 1.5}
+    assert found.by_kind["chat"] == Estimate(1.5)
+    assert found.by_kind["code"] == Estimate(8 / 3, 8 / 3, 8 / 3)
+
+
+def test_a_last_step_whose_draft_is_all_that_is_left_gives_no_token_beyond_the_end() -> None:
+    found = screened(NGRAM, "here", [recorded(tokens=9)], [[Step(4, 4), Step(4, 3)]], 0.0)
+    assert found.tokens_per_decode_step == Estimate(8 / 2)
 
 
 def test_where_nothing_was_drafted_there_is_no_acceptance_and_no_interval() -> None:
@@ -58,16 +65,16 @@ def test_where_nothing_was_drafted_there_is_no_acceptance_and_no_interval() -> N
 
 def test_one_answer_has_no_interval() -> None:
     found = of([[Step(3, 1), Step(3, 0), CUT]])
-    assert found.tokens_per_decode_step == Estimate(1.5)
+    assert found.tokens_per_decode_step == Estimate(5 / 3)
     assert found.acceptance_length == Estimate(1.5)
 
 
-@pytest.mark.parametrize("answers", [[], [[]], [[CUT], []]])
-def test_answers_without_a_whole_step_say_nothing(answers: list[list[Step]]) -> None:
+@pytest.mark.parametrize("answers", [[], [[]], [[], []]])
+def test_answers_without_a_decode_step_say_nothing(answers: list[list[Step]]) -> None:
     found = of(answers)
     assert found.tokens_per_decode_step is None
     assert found.by_kind == {}
-    assert found.reason == "no recorded answer has a decode step that its end does not cut"
+    assert found.reason == "no recorded answer has a decode step"
 
 
 def test_a_setting_that_cannot_be_replayed_has_its_reason_and_no_numbers() -> None:

@@ -113,7 +113,7 @@ def test_ngram_is_replayed_kept_and_told(bed: Bed) -> None:
     assert bed.events == [Screened(each) for each in found.values()]
     one, three = found.values()
     assert value(one) < value(three)
-    assert three.by_kind["code"].value == 4.0
+    assert three.by_kind["code"].value == 15 / 4
     assert three.by_kind["chat"].value == 1.0
     assert (three.draft_cost, three.requests, three.measurements) == (0.0, 3, ("m1",))
     assert bed.asked == []
@@ -136,7 +136,7 @@ def test_all_drafts_are_scored_at_once_and_serve_every_k(bed: Bed) -> None:
     )
     found = screen(run, ANSWERS, "V1")
     one, three, gone = found.values()
-    assert (value(one), value(three)) == (2.0, 4.0)
+    assert (value(one), value(three)) == (15 / 8, 15 / 4), "15 tokens after the prefill's"
     assert (one.draft_cost, one.draft_coverage) == (0.25, 1.0)
     assert gone.reason is not None
     assert gone.reason.startswith("the draft can't be scored: OSError: gone; "), "vLLM can't either"
@@ -167,9 +167,9 @@ def test_suffix_gets_the_answers_in_the_order_they_were_asked_for(bed: Bed) -> N
     assert request["in_flight"] == 2
     assert request["context_tokens"] == 2048
     assert [config["num_speculative_tokens"] for config in request["settings"]] == [4, 8]
-    # The answer whose prompt begins with 4 has four steps of 4 accepted; its last is left out.
-    assert found[next(iter(found))].by_kind["code"].value == 5.0
-    assert found[next(iter(found))].by_kind["chat"].value == 3.0
+    by_kind = found[next(iter(found))].by_kind
+    assert by_kind["code"].value == (15 + 15) / (1 + 4), "as the fake interpreter counts steps"
+    assert by_kind["chat"].value == 15 / 2
 
 
 def test_what_is_known_of_the_same_measurements_is_not_worked_out_again(bed: Bed) -> None:
@@ -236,7 +236,7 @@ def test_what_cannot_be_replayed_says_why(bed: Bed, candidate: dict[str, Any], r
 def test_defaults_that_are_written_out_change_nothing(bed: Bed) -> None:
     draft = {"method": "draft_model", "model": "/small", "k": 1}
     run = bed.run({**draft, "draft_sample_method": "greedy", "parallel_drafting": False})
-    assert value(only(screen(run, ANSWERS, "V1"))) == 2.0
+    assert value(only(screen(run, ANSWERS, "V1"))) == 15 / 8
 
 
 def test_an_unknown_runner_leaves_ngram_out(bed: Bed) -> None:

@@ -21,16 +21,21 @@ SEED = 20261130
 BOUNDS = (2.5, 97.5)
 """Percentiles of a 95 % interval."""
 
-TOO_SHORT = "no recorded answer has a decode step that its end does not cut"
+TOO_SHORT = "no recorded answer has a decode step"
 
 
 @dataclass(frozen=True)
 class _Answer:
-    """What the decode steps of one answer come to, its last one left out."""
+    """What the decode steps of one answer come to.
+
+    ``drafts`` and ``accepted`` leave out the last step, which the answer's end cuts: what it would
+    have accepted beyond is not known.
+    """
 
     kind: str
     steps: int
     tokens: int
+    drafting_steps: int
     drafts: int
     accepted: int
 
@@ -44,12 +49,10 @@ def screened(
 ) -> Screen:
     """A setting from its replayed steps, one list for each recorded answer.
 
-    Numbers are ratios of sums over answers, each without its last step, which its end cuts.
+    Numbers are ratios of sums over answers. Tokens per decode step are those of whole answers, as a
+    client sees them: an end cuts a step of a large k short, so short answers gain less by it.
     """
-    answers = [
-        _counted(one.kind, uncut(steps))
-        for one, steps in zip(recorded, steps_per_answer, strict=True)
-    ]
+    answers = [_counted(one, steps) for one, steps in zip(recorded, steps_per_answer, strict=True)]
     per_step = _tokens_per_decode_step(answers)
     if per_step is None:
         return not_replayed(setting, context, recorded, TOO_SHORT)
@@ -64,7 +67,8 @@ def screened(
         context=context,
         tokens_per_decode_step=per_step,
         acceptance_length=_ratio([answer.drafts + answer.accepted for answer in answers], drafts),
-        draft_coverage=sum(drafts) / sum(answer.steps for answer in answers),
+        draft_coverage=sum(answer.drafting_steps for answer in answers)
+        / sum(answer.steps for answer in answers),
         by_kind={kind: estimate for kind, estimate in by_kind.items() if estimate},
         draft_cost=draft_cost,
         requests=len(recorded),
@@ -85,21 +89,22 @@ def measurements(recorded: Iterable[Recorded]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(one.measurement for one in recorded))
 
 
-def _counted(kind: str, steps: Sequence[Step]) -> _Answer:
-    accepted = sum(step.accepted for step in steps)
+def _counted(recorded: Recorded, steps: Sequence[Step]) -> _Answer:
+    whole = uncut(steps)
     return _Answer(
-        kind=kind,
+        kind=recorded.kind,
         steps=len(steps),
-        tokens=len(steps) + accepted,
-        drafts=sum(step.drafted > 0 for step in steps),
-        accepted=accepted,
+        tokens=len(recorded.token_ids) - 1,
+        drafting_steps=sum(step.drafted > 0 for step in steps),
+        drafts=sum(step.drafted > 0 for step in whole),
+        accepted=sum(step.accepted for step in whole),
     )
 
 
 def _tokens_per_decode_step(answers: Sequence[_Answer]) -> Estimate | None:
     """No bounds where nothing was drafted: that another text is not met either is not known."""
     estimate = _ratio([answer.tokens for answer in answers], [answer.steps for answer in answers])
-    drafted = any(answer.drafts for answer in answers)
+    drafted = any(answer.drafting_steps for answer in answers)
     return estimate if estimate is None or drafted else Estimate(estimate.value)
 
 

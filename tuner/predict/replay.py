@@ -44,8 +44,8 @@ def replay(tokens: int, propose: Propose) -> list[Step]:
 
     The prefill gives the first token. Each step then gives what it accepts of its draft and one
     token more. The answer's end cuts the last step: what it would have accepted beyond is not
-    known, so it is to be left out (``uncut``) where steps are counted, in a replay as in what an
-    engine says of its own steps.
+    known, so it is to be left out (``uncut``) where acceptance is counted, in a replay as in what
+    an engine says of its own steps.
     """
     steps = []
     at = 1

@@ -7,9 +7,8 @@ those answers; then its engine is started and answers the same prompts. Two ques
 - from the engine's own text: does a replay take the steps that the engine took?
 
 The target is plain SmolLM2, of which the family's own target is the same function at three times
-the compute: acceptance does not depend on that. On both sides an answer's last step, which its end
-cuts, is left out. What suffix drafts depends on who asked before, so it is replayed on its own text
-only.
+the compute: acceptance does not depend on that. What suffix drafts depends on who asked before, so
+it is replayed on its own text only.
 
 vLLM 0.32's build for CPUs draws wrong tokens above temperature 0 while it speculates, so at 0.8 the
 engines' text is not the target's, and acceptance differs for that reason alone.
@@ -111,16 +110,9 @@ def recorded(samples: Sequence[RequestSample]) -> list[Recorded]:
 
 
 def measured(samples: Sequence[RequestSample]) -> float:
-    """Tokens per decode step by the engine's own account, each answer's last step left out.
-
-    Of the last step's tokens the last chunk tells.
-    """
-    tokens = steps = 0
-    for sample in samples:
-        last = next((carried for carried in reversed(sample.chunk_tokens) if carried), 0)
-        tokens += len(sample.token_ids) - 1 - last
-        steps += decode_steps(sample, sample.accepted_per_step or ()) - 1
-    return tokens / steps
+    """Tokens per decode step by the engine's own account."""
+    tokens = sum(len(sample.token_ids) - 1 for sample in samples)
+    return tokens / sum(decode_steps(s, s.accepted_per_step or ()) for s in samples)
 
 
 def results(models: Path, kept: Kept, replays: Replays) -> Iterator[dict[str, Any]]:

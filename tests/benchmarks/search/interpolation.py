@@ -44,8 +44,7 @@ def _compared(world: World, forecast: Forecast, setting: Setting, load: Load) ->
     drawn = world.pairs[setting, load]
     measured = fmean(d.log_ratio for d in drawn)
     found = forecast.speedup(setting, load)
-    sd = pooled_sd([[d.log_ratio for d in each] for each in world.pairs.values()])
-    half = 1.96 * sd / math.sqrt(len(drawn))
+    half = 1.96 * _pair_sd(world, setting, load) / math.sqrt(len(drawn))
     low, high = found.bounds()
     return {
         "setting": setting.label,
@@ -58,6 +57,17 @@ def _compared(world: World, forecast: Forecast, setting: Setting, load: Load) ->
         "own_half_width": half,
         "counts": half < SURE,
     }
+
+
+def _pair_sd(world: World, setting: Setting, load: Load) -> float:
+    """Of one pair, over all k of the draft at the load: a worse draft depends more on the text."""
+    return pooled_sd(
+        [
+            [d.log_ratio for d in drawn]
+            for (other, at), drawn in world.pairs.items()
+            if other.proposer == setting.proposer and at == load
+        ]
+    )
 
 
 def _seen(world: World, setting: Setting, load: Load) -> Seen:
