@@ -31,7 +31,7 @@ help:
 	@echo "make clean       remove both environments, builds and caches"
 
 quickstart: $(OURS) $(VLLM)
-	@echo "== Measuring: engine starts and rounds, about 12 minutes on two CPU cores"
+	@echo "== Measuring: engine starts and rounds, about 20 minutes on two CPU cores"
 	@.venv/bin/tuner optimize quickstart
 
 test: $(OURS) $(VLLM) models lint
