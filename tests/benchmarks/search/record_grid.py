@@ -168,6 +168,8 @@ def main() -> None:
         recording = Recording(run, models_dir, earlier(conditions(run)))
         try:
             recording.record_all()
+        except KeyboardInterrupt:
+            print("stopped: the same command goes on from here")
         finally:
             write_grid(recording.so_far(), keep=keep)
 
