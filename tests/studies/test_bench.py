@@ -1,13 +1,14 @@
-"""Pairs whose arms were not offered the same are dropped, and measured again."""
+"""Both arms are warm when they are measured; pairs that can't be compared are measured again."""
 
 import pytest
 
 from studies import bench
-from studies.events import Warned
+from studies.events import EngineReady, RoundStarting, Warned
 from studies.loop import optimize
 from studies.projection import make_optuna_tables
 from tuner.errors import Failure, FailureKind, IncomparableError, RoundError
 from tuner.measure.statistics import log_ratio
+from tuner.records import OFF
 from tuner.store import Store, upgrade
 
 
@@ -68,3 +69,18 @@ def test_where_pairs_go_on_being_incomparable_the_study_ends_with_the_reason(
     monkeypatch.setattr(bench, "require_comparable", refusing(100))
     with pytest.raises(IncomparableError, match="late"):
         optimize(fake_study(), opened, settings, events.append)
+
+
+def test_the_baseline_which_was_idle_is_warmed_up_again_beside_each_candidate(
+    fake_study, opened, settings
+):
+    events = []
+    optimize(fake_study(search="random"), opened, settings, events.append)
+    beside = []
+    for event in events:
+        if isinstance(event, EngineReady) and event.setting != OFF:
+            beside.append(0)
+        elif isinstance(event, RoundStarting) and event.setting == OFF and beside:
+            beside[-1] += event.what == "warm-up"
+    assert len(beside) >= 3, "two are explored, one is confirmed"
+    assert set(beside) == {1}

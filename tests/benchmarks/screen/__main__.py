@@ -46,7 +46,7 @@ from tests.engine.replaying import agreement, model_free_steps, texts
 from tuner.engine.drafts import Interpreter, Model, score_drafts
 from tuner.engine.host import host_facts
 from tuner.engine.probe import probe
-from tuner.measure.drafting import decode_steps
+from tuner.measure.drafting import request_tallies
 from tuner.predict.acceptance import screened
 from tuner.predict.replay import Recorded, Step, replay_draft_model
 from tuner.records import RequestSample, Setting
@@ -111,8 +111,10 @@ def recorded(samples: Sequence[RequestSample]) -> list[Recorded]:
 
 def measured(samples: Sequence[RequestSample]) -> float:
     """Tokens per decode step by the engine's own account."""
-    tokens = sum(len(sample.token_ids) - 1 for sample in samples)
-    return tokens / sum(decode_steps(s, s.accepted_per_step or ()) for s in samples)
+    tallies = request_tallies(samples)
+    if not tallies:
+        raise SystemExit("the engine gave no account of its steps")
+    return sum(t.tokens for t in tallies) / sum(t.steps for t in tallies)
 
 
 def results(models: Path, kept: Kept, replays: Replays) -> Iterator[dict[str, Any]]:

@@ -143,12 +143,19 @@ class Recording:
         ]
 
     def missing(self, setting: Setting, purpose: Purpose, pairs: int) -> list[Wanted]:
-        body, config = self.so_far(), self.named(setting)
         return [
             (load, pair)
             for load in self.run.spec.loads
-            for pair in range(len(pairs_of(body, config, load, purpose)), pairs)
+            for pair in range(len(self.done(setting, load, purpose)), pairs)
         ]
+
+    def done(self, setting: Setting, load: Load, purpose: Purpose) -> set[str]:
+        """Pairs of this machine and of the earlier file, each once."""
+        here = {pair.candidate.id for pair in self.run.ledger.pairs(setting, load, purpose)}
+        if self.before is None:
+            return here
+        before = pairs_of(self.before, self.named(setting), load, purpose)
+        return here | {pair["id"] for pair in before}
 
     def named(self, setting: Setting) -> Body:
         return portable(setting.speculative_config, self.models_dir) or {}
@@ -158,13 +165,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.search.record_grid")
     parser.add_argument("--keep", action="store_true", help="write the dated result too")
     keep = parser.parse_args().keep
-    os.sched_setaffinity(0, OTHER_CORES)
     models_dir = Settings().models_dir
     folder = FOLDER.absolute()
     settings = Settings(data_dir=folder, storage=f"sqlite:///{folder}/grid.db")
     with open_store(settings.storage_url, settings.data_dir, also=make_optuna_tables) as store:
         reap(settings.data_dir / "engines")
         run = grid_run(store, settings, models_dir)
+        os.sched_setaffinity(0, OTHER_CORES)  # after the host was asked how many it has
         recording = Recording(run, models_dir, earlier(conditions(run)))
         try:
             recording.record_all()
