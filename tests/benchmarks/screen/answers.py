@@ -20,9 +20,11 @@ from tuner.spec import Load, Sampling, Workload
 DRAFTS = ("smollm2", "draft-noise-0.1", "draft-noise-0.2", "draft-10-layers")
 KS = (1, 2, 4, 8)
 TEMPERATURES = (0.0, 0.8)
-REQUESTS, OUTPUT_TOKENS, CONCURRENCY = 48, 128, 8
+REQUESTS, OUTPUT_TOKENS, CONCURRENCY = 48, 128, 16
 """6,000 output tokens at each temperature."""
-DTYPE = "bfloat16"
+REMEMBERING_REQUESTS = 16
+"""Of suffix, which answers one at a time: what it drafts depends on what it has answered."""
+DTYPE = "float32"
 UNFINISHED = Path("build/bench/screen-answers.json")
 BASELINE = "off"
 
@@ -81,15 +83,16 @@ class Kept:
         UNFINISHED.write_text(json.dumps(kept))
 
 
-def workload(temperature: float) -> Workload:
+def workload(case: Case | None, temperature: float) -> Workload:
+    requests = REMEMBERING_REQUESTS if case and case.remembers else REQUESTS
     sampling = Sampling(temperature=temperature)
-    return Workload(requests=REQUESTS, output_tokens=OUTPUT_TOKENS, sampling=sampling)
+    return Workload(requests=requests, output_tokens=OUTPUT_TOKENS, sampling=sampling)
 
 
-def plan(temperature: float, concurrency: int) -> RoundPlan:
+def plan(case: Case | None, temperature: float) -> RoundPlan:
     """The same prompts for every engine, others at each temperature: none is in a prefix cache."""
     deck = Deck(load_prompts(Workload()), seed=f"screen/{temperature}")
-    return deck.plan(Load(concurrency=concurrency), workload(temperature))
+    return deck.plan(Load(concurrency=concurrency(case)), workload(case, temperature))
 
 
 def starts(case: Case | None, kept: Kept) -> list[list[float]]:
@@ -116,7 +119,7 @@ def ask(vllm: RealVllm, case: Case | None, kept: Kept) -> None:
         with TemporaryDirectory() as folder, _running(command, Path(folder)) as server:
             for temperature in temperatures:
                 began = time.monotonic()
-                round_plan, asked = plan(temperature, concurrency(case)), workload(temperature)
+                round_plan, asked = plan(case, temperature), workload(case, temperature)
                 samples = run_round(
                     server.base_url, server.model, round_plan, asked, padded=False
                 ).samples

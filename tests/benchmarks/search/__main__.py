@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.benchmarks.search.grid_file import RESULTS, newest
+from tests.benchmarks.search.grid_file import RESULTS, fullest
 from tests.benchmarks.search.growth import grown
 from tests.benchmarks.search.searches import NEAR, SEARCHES, Trace, run
 from tests.benchmarks.search.world import World, load_world
@@ -71,12 +71,12 @@ def write(name: str, body: dict[str, Any], *, keep: bool) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.search")
-    parser.add_argument("--grid", type=Path, help="default: the newest recorded grid")
+    parser.add_argument("--grid", type=Path, help="default: the fullest recorded grid")
     parser.add_argument("--seeds", type=int, default=SEEDS)
     parser.add_argument("--growth", action="store_true", help="simulated spaces of many drafts")
     parser.add_argument("--keep", action="store_true", help=f"write a dated copy to {RESULTS}")
     given = parser.parse_args()
-    path = given.grid or newest()
+    path = given.grid or fullest()
     world = load_world(path)
     conditions = json.loads(path.read_text())["conditions"] | {"grid": path.name}
     if given.growth:

@@ -6,6 +6,7 @@ A file goes on where another ended: what an earlier one holds is not measured ag
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,31 +25,40 @@ MEASURED = (Purpose.EXPLORE, Purpose.CONFIRM, Purpose.LIVE_K)
 Body = dict[str, Any]
 
 
-def newest() -> Path:
-    """The newest recorded grid that was kept, else the one that is being recorded."""
-    return max(RESULTS.glob("grid-*.json"), default=BUILD)
+def fullest() -> Path:
+    """The recorded grid with the most in it, of those kept; else the one being recorded."""
+    return max(RESULTS.glob("grid-*.json"), key=lambda path: path.stat().st_size, default=BUILD)
 
 
 def earlier(conditions: Body) -> Body | None:
-    """What the newest file holds, where it was recorded under the same conditions."""
-    path = newest()
-    if not path.exists():
-        return None
-    body: Body = json.loads(path.read_text())
-    if body["conditions"] == conditions:
-        print(f"going on with {len(body['pairs'])} pairs of {path}", flush=True)
-        return body
-    print(f"{path} was recorded under other conditions: beginning anew", flush=True)
+    """What was recorded under the same conditions: each kind of machine has a grid of its own."""
+    for path in [*RESULTS.glob("grid-*.json"), BUILD]:
+        if not path.exists():
+            continue
+        body: Body = json.loads(path.read_text())
+        if body["conditions"] == conditions:
+            print(f"going on with {len(body['pairs'])} pairs of {path}", flush=True)
+            return body
+    print("no grid was recorded under these conditions: beginning", flush=True)
     return None
 
 
 def write_grid(body: Body, *, keep: bool) -> None:
-    now = datetime.now(UTC)
-    body = body | {"written_at": now.isoformat(timespec="seconds")}
-    for path in [BUILD, *([RESULTS / f"grid-{now:%Y-%m-%d}.json"] if keep else [])]:
+    """Kept, it takes the place of the file it goes on from."""
+    body = body | {"written_at": datetime.now(UTC).isoformat(timespec="seconds")}
+    for path in [BUILD, *([kept_at(body)] if keep else [])]:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(body, separators=(",", ":")) + "\n")
         print(path)
+
+
+def kept_at(body: Body) -> Path:
+    """One file for each kind of machine; ``written_at`` in it says when it was last gone on with.
+
+    Conditions that changed otherwise make the old file useless: it is written over.
+    """
+    machine = re.sub(r"[^a-z0-9]+", "-", body["conditions"]["host"].lower()).strip("-")
+    return RESULTS / f"grid-{machine}.json"
 
 
 def portable(config: Mapping[str, Any] | None, models_dir: Path) -> Body | None:

@@ -15,7 +15,7 @@ from statistics import fmean, median
 from typing import Any
 
 from tests.benchmarks.search.__main__ import write
-from tests.benchmarks.search.grid_file import RESULTS, newest
+from tests.benchmarks.search.grid_file import RESULTS, fullest
 from tests.benchmarks.search.world import Drawn, World, load_world, pooled_sd
 from tuner.predict.forecast import Forecast, Seen
 from tuner.records import Setting
@@ -86,10 +86,10 @@ def _seen(world: World, setting: Setting, load: Load) -> Seen:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.search.interpolation")
-    parser.add_argument("--grid", type=Path, help="default: the newest recorded grid")
+    parser.add_argument("--grid", type=Path, help="default: the fullest recorded grid")
     parser.add_argument("--keep", action="store_true", help=f"write a dated copy to {RESULTS}")
     given = parser.parse_args()
-    path = given.grid or newest()
+    path = given.grid or fullest()
     found = list(predictions(load_world(path)))
     errors = [each["error"] for each in found if each["counts"]]
     for each in found:
