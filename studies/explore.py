@@ -9,11 +9,11 @@ from functools import partial
 from studies.bench import Bench, Wanted
 from studies.events import Explored, Failed, Warned
 from studies.evidence import forecast, verify_costs
-from studies.ledger import EXPLORE_PAIRS, Outcome, missing_pairs
+from studies.ledger import CONTENDER_PAIRS, EXPLORE_PAIRS, Outcome, missing_pairs
 from studies.live_k import groups, measure_live, trusted
 from studies.projection import Projection
 from studies.run import Run
-from studies.search import each_method, promising, screen_best, unexplored
+from studies.search import contends, each_method, promising, screen_best, unexplored
 from tuner.errors import Failure
 from tuner.predict.forecast import Forecast
 from tuner.records import Purpose, Screen, Setting, SettingFailure
@@ -94,7 +94,7 @@ def _measure_live(run: Run, bench: Bench, group: Sequence[Setting]) -> None:
 
 
 def missing(run: Run, setting: Setting, purpose: Purpose = Purpose.EXPLORE) -> list[Wanted]:
-    """The pairs exploring still wants of a setting, load by load.
+    """The pairs exploring still wants of a setting, load by load; more where it contends.
 
     None of a plain engine where k was changed live instead.
     """
@@ -104,6 +104,24 @@ def missing(run: Run, setting: Setting, purpose: Purpose = Purpose.EXPLORE) -> l
         if purpose is Purpose.EXPLORE and not have:
             have = run.ledger.pairs(setting, load, Purpose.LIVE_K)
         wanted += [(load, pair) for pair in missing_pairs(have, EXPLORE_PAIRS)]
+    return wanted or _missing_of_a_contender(run, setting, purpose)
+
+
+def _missing_of_a_contender(run: Run, setting: Setting, purpose: Purpose) -> list[Wanted]:
+    """A pair is cheap while the engine is up beside the baseline, and decides who is confirmed."""
+    if not run.side_by_side:
+        return []
+    ran = [outcome for outcome in run.ledger.outcomes().values() if outcome.failure is None]
+    own = next((outcome for outcome in ran if outcome.setting == setting), None)
+    if own is None:
+        return []
+    wanted = []
+    for load in run.spec.loads:
+        others = [outcome.log_ratios[load] for outcome in ran if outcome != own]
+        if contends(own.log_ratios[load], others) and (
+            have := run.ledger.pairs(setting, load, purpose)
+        ):
+            wanted += [(load, pair) for pair in missing_pairs(have, CONTENDER_PAIRS)]
     return wanted
 
 

@@ -15,6 +15,9 @@ from tuner.store import Store
 EXPLORE_PAIRS = 2
 """Pairs per load that exploring measures: A B B A cancels a linear drift."""
 
+CONTENDER_PAIRS = 4
+"""Pairs per load of a setting that may be the best there (``search.contends``)."""
+
 ATTEMPTS = 2
 """Starts granted to a setting whose failure may have been the machine's."""
 

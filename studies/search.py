@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 
 from optuna.samplers import BaseSampler, RandomSampler, TPESampler
 
@@ -16,6 +17,9 @@ from tuner.spec import Load
 
 SCREEN_BEST = 3
 """Starts of the search that trusts the first forecast."""
+
+CLOSE = math.log(1.05)
+"""About what the noise of two pairs makes of two equal settings."""
 
 BREAKS_THE_DRAFT = frozenset(
     {
@@ -72,6 +76,14 @@ def screen_best(
     candidates = [setting for setting in settings if not setting.is_off]
     best = [gain.setting for gain in rank(first, (), candidates, loads)[:SCREEN_BEST]]
     return [setting for setting in best if setting not in outcomes]
+
+
+def contends(log_ratio: float, others: Iterable[float]) -> bool:
+    """Whether a setting may be the best at a load, by the log speed-ups of what else ran there.
+
+    Off's 0 is among what it has to come close to.
+    """
+    return log_ratio > max([0.0, *others]) - CLOSE
 
 
 def unexplored(outcomes: Mapping[Setting, Outcome], settings: Sequence[Setting]) -> list[Setting]:

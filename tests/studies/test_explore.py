@@ -1,6 +1,7 @@
 """Exploring over the fake: what is started, what is not, and what the answer says of loads."""
 
 import json
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -72,6 +73,17 @@ def test_no_start_is_spent_where_nothing_could_still_win(fake_study, opened, set
     assert answer.considered[0].speedup.high < 1
     assert started(events)[:2] == ["off", "ngram"]
     assert started(events[2:]).count("ngram") <= 3, "explored once or twice, then confirmed"
+
+
+def test_what_may_be_the_best_is_measured_in_more_pairs_than_what_is_not(
+    fake_study, opened, settings
+):
+    """suffix is much faster than nothing and ngram much slower."""
+    spec = fake_study({"step_ms_per_k": 3.0}, search="each_method")
+    optimize(spec, opened, settings, lambda _: None)
+    rounds = opened.measurements(study="fake", purpose=Purpose.EXPLORE)
+    pairs = Counter(m.setting.method for m in rounds)
+    assert pairs == {"suffix": 4, "ngram": 2, "off": 6}
 
 
 @pytest.mark.parametrize("search", ["tpe", "random", "screen_best", "each_method"])

@@ -3,7 +3,7 @@ import math
 import pytest
 
 from studies.ledger import Outcome
-from studies.search import each_method, promising, screen_best, unexplored
+from studies.search import contends, each_method, promising, screen_best, unexplored
 from tests.predict.test_forecast import ALONE, FOUR, VERIFY, draft, ngram, screen, seen
 from tuner.errors import Failure, FailureKind
 from tuner.predict.forecast import Forecast
@@ -75,3 +75,19 @@ def test_the_screens_best_three_and_no_more() -> None:
     assert len(best) == 3
     _, outcomes = ran(*best)
     assert screen_best(first, outcomes, SPACE, LOADS) == []
+
+
+@pytest.mark.parametrize(
+    ("speedup", "others", "may_be_best"),
+    [
+        (1.50, [1.55, 1.2], True),
+        (1.40, [1.55, 1.2], False),
+        (0.97, [], True),
+        (0.90, [], False),
+        (0.97, [0.5], True),
+    ],
+)
+def test_a_setting_near_the_best_so_far_contends_and_off_is_among_them(
+    speedup, others, may_be_best
+) -> None:
+    assert contends(math.log(speedup), [math.log(other) for other in others]) is may_be_best

@@ -10,8 +10,9 @@ The target is plain SmolLM2, of which the family's own target is the same functi
 the compute: acceptance does not depend on that. What suffix drafts depends on who asked before, so
 it is replayed on its own text only.
 
-vLLM 0.32's build for CPUs draws wrong tokens above temperature 0 while it speculates, so at 0.8 the
-engines' text is not the target's, and acceptance differs for that reason alone.
+vLLM 0.32's build for CPUs draws wrong tokens above temperature 0 while it speculates. What is at
+fault is mended in the engines that are asked here (see mended/), else at 0.8 their text were not
+the target's.
 
 What is measured is kept as it comes: a run that was stopped goes on where it was.
 """
@@ -33,6 +34,7 @@ from tests.benchmarks.screen.answers import (
     CONCURRENCY,
     DRAFTS,
     DTYPE,
+    FEW_REQUESTS,
     OUTPUT_TOKENS,
     REQUESTS,
     TEMPERATURES,
@@ -40,6 +42,7 @@ from tests.benchmarks.screen.answers import (
     Kept,
     ask,
     cases,
+    temperatures,
 )
 from tests.engine.conftest import ENGINE, RealVllm
 from tests.engine.replaying import agreement, model_free_steps, texts
@@ -76,8 +79,13 @@ class Replays:
             rounds = [(name, temperature) for name in names for temperature in TEMPERATURES]
             self._score(vllm.model, draft, rounds)
 
+    def answers(self, of: Round) -> list[RequestSample]:
+        """All of the baseline's; of an engine's own text, as many as show how it is replayed."""
+        samples = self._kept.of(*of)
+        return samples if of[0] == BASELINE else samples[:FEW_REQUESTS]
+
     def _score(self, target: str, draft: str, rounds: Sequence[Round]) -> None:
-        samples = {each: self._kept.of(*each) for each in rounds}
+        samples = {each: self.answers(each) for each in rounds}
         scored = score_drafts(
             Interpreter(self._python, {}),
             Model(target),
@@ -98,7 +106,7 @@ class Replays:
     def steps(self, case: Case, of: Round) -> list[list[Step]]:
         """What a case's setting makes of a round's text."""
         if case.config["method"] != "draft_model":
-            return model_free_steps(case.config, self._kept.of(*of), self._python)
+            return model_free_steps(case.config, self.answers(of), self._python)
         k = case.config["num_speculative_tokens"]
         return [replay_draft_model(a, k) for a in self._agreements[case.config["model"], of]]
 
@@ -118,16 +126,17 @@ def measured(samples: Sequence[RequestSample]) -> float:
 
 
 def results(models: Path, kept: Kept, replays: Replays) -> Iterator[dict[str, Any]]:
-    for temperature in TEMPERATURES:
-        for case in cases(models):
+    for case in cases(models):
+        for temperature in temperatures(case):
             own = case.name, temperature
             samples = kept.of(*own)
-            agreed = agreement(samples, replays.steps(case, own))
+            agreed = agreement(replays.answers(own), replays.steps(case, own))
             found: dict[str, Any] = {
                 "case": case.name,
                 "temperature": temperature,
                 "own_text": asdict(agreed) | {"worst": round(agreed.worst, 4)},
                 "measured": round(measured(samples), 4),
+                "measured_tokens": sum(len(sample.token_ids) for sample in samples),
             }
             if not case.remembers:
                 baseline = BASELINE, temperature

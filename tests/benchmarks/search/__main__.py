@@ -30,7 +30,7 @@ OUT_OF_100 = 95
 
 
 def summary(world: World, traces: Sequence[Trace]) -> dict[str, Any]:
-    whole = world.baseline_s + len(world.settings) * world.seconds(1)
+    whole = world.whole_s
     never = len(world.settings) + 2
     starts = [never if t.starts_to_near is None else t.starts_to_near for t in traces]
     seconds = [whole if t.seconds_to_near is None else t.seconds_to_near for t in traces]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from random import Random
@@ -13,10 +12,10 @@ from optuna.samplers import RandomSampler, TPESampler
 
 from studies.confirm import finalist
 from studies.evidence import smoothed
-from studies.ledger import Outcome
+from studies.ledger import CONTENDER_PAIRS, EXPLORE_PAIRS, Outcome
 from studies.sampler import UnexploredSampler, distributions, full_parameters
-from studies.search import SCREEN_BEST, promising, screen_best
-from tests.benchmarks.search.world import World
+from studies.search import SCREEN_BEST, contends, promising, screen_best
+from tests.benchmarks.search.world import Drawn, World
 from tuner.predict.forecast import Forecast, Seen
 from tuner.predict.gain import WORTH_A_START, rank
 from tuner.records import OFF, Screen, Setting
@@ -54,12 +53,28 @@ class Study:
     def unexplored(self) -> list[Setting]:
         return [setting for setting in self.world.settings if setting not in self.outcomes]
 
-    def measure(self, start: Start) -> None:
+    def measure(self, start: Start) -> int:
+        """As exploring does: more pairs where a setting contends. Returns how many it took."""
+        live = len(start) > 1
+        pairs = 0
         for setting in start:
-            found = self.world.measure(setting, self.random, live=len(start) > 1)
-            self.seen += found
-            ratios = {s.load: _log_speedup(s) for s in found}
-            self.outcomes[setting] = Outcome(setting, ratios)
+            drawn = {load: self._draw(setting, load, EXPLORE_PAIRS, live) for load in self.loads}
+            for load, ratio in _log_ratios(drawn).items():
+                others = [outcome.log_ratios[load] for outcome in self.outcomes.values()]
+                if contends(ratio, others):
+                    more = CONTENDER_PAIRS - EXPLORE_PAIRS
+                    drawn[load] += self._draw(setting, load, more, live)
+            self.seen += [self.world.seen(setting, load, of) for load, of in drawn.items()]
+            self.outcomes[setting] = Outcome(setting, _log_ratios(drawn))
+            pairs += sum(len(of) for of in drawn.values())
+        return pairs
+
+    @property
+    def loads(self) -> Sequence[Load]:
+        return self.world.loads
+
+    def _draw(self, setting: Setting, load: Load, pairs: int, live: bool) -> list[Drawn]:
+        return self.world.draw(setting, load, pairs, self.random, live=live)
 
 
 Search = Callable[[Study], Iterator[Start]]
@@ -170,8 +185,8 @@ def run(search: Search, world: World, seed: int) -> Trace:
     starts, seconds = 1, world.baseline_s
     near: tuple[int, float] | None = (starts, seconds) if _is_near(study) else None
     for start in search(study):
-        study.measure(start)
-        starts, seconds = starts + 1, seconds + world.seconds(len(start))
+        pairs = study.measure(start)
+        starts, seconds = starts + 1, seconds + world.seconds(pairs)
         if near is None and _is_near(study):
             near = starts, seconds
     recommended = {load: _recommended(study, load) for load in world.loads}
@@ -205,5 +220,5 @@ def _recommended(study: Study, load: Load) -> Setting:
     return best
 
 
-def _log_speedup(seen: Seen) -> float:
-    return math.log(seen.tokens_per_decode_step / seen.step_ratio)
+def _log_ratios(drawn: Mapping[Load, Sequence[Drawn]]) -> dict[Load, float]:
+    return {load: fmean(d.log_ratio for d in of) for load, of in drawn.items()}

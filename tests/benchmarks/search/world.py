@@ -12,14 +12,12 @@ from random import Random
 from statistics import fmean
 from typing import Any
 
+from studies.ledger import EXPLORE_PAIRS
 from tests.benchmarks.search.grid_file import settings_of
 from tuner.predict.baseline_steps import verify_cost
 from tuner.predict.forecast import Seen
 from tuner.records import OFF, Estimate, Screen, Setting
 from tuner.spec import Load
-
-PAIRS_A_START = 2
-"""As exploring measures (studies.ledger.EXPLORE_PAIRS)."""
 
 CONFIRM_PAIRS = 5
 
@@ -63,10 +61,12 @@ class World:
         """How much slower than the best a setting is at a load, as a log."""
         return self.best(load) - (0.0 if setting == OFF else self.truth[setting, load])
 
-    def measure(self, setting: Setting, random: Random, *, live: bool = False) -> list[Seen]:
-        """An engine start's pairs at every load, drawn with replacement from those recorded."""
-        source = self.live if live else self.pairs
-        return [self._seen(setting, load, source[setting, load], random) for load in self.loads]
+    def draw(
+        self, setting: Setting, load: Load, pairs: int, random: Random, *, live: bool = False
+    ) -> list[Drawn]:
+        """Pairs of one engine start, drawn with replacement from those recorded."""
+        recorded = (self.live if live else self.pairs)[setting, load]
+        return [random.choice(recorded) for _ in range(pairs)]
 
     def confirm(self, setting: Setting, load: Load, random: Random) -> float:
         """Mean log speed-up of the pairs that confirm it."""
@@ -78,21 +78,24 @@ class World:
         moved: dict[str, float] = defaultdict(lambda: random.gauss(0, 1))
         return {s: _moved(screen, moved[s.proposer]) for s, screen in self.screens.items()}
 
-    def seconds(self, settings: int) -> float:
-        """What one start that measures so many settings takes."""
-        return self.start_s + settings * self.pair_s * PAIRS_A_START * len(self.loads)
+    def seconds(self, pairs: int) -> float:
+        """What one start that measures so many pairs, of all its settings and loads, takes."""
+        return self.start_s + pairs * self.pair_s
 
-    def _seen(
-        self, setting: Setting, load: Load, recorded: Sequence[Drawn], random: Random
-    ) -> Seen:
-        drawn = [random.choice(recorded) for _ in range(PAIRS_A_START)]
+    @property
+    def whole_s(self) -> float:
+        """What measuring every setting once takes, as plainly as exploring does."""
+        pairs = EXPLORE_PAIRS * len(self.loads)
+        return self.baseline_s + len(self.settings) * self.seconds(pairs)
+
+    def seen(self, setting: Setting, load: Load, drawn: Sequence[Drawn]) -> Seen:
         ratios = [math.log(d.tokens_per_decode_step) - d.log_ratio for d in drawn]
         coverages = [d.draft_coverage for d in drawn if d.draft_coverage is not None]
         return Seen(
             setting=setting,
             load=load,
             step_ratio=math.exp(fmean(ratios)),
-            sd=self.pair_sd / math.sqrt(PAIRS_A_START),
+            sd=self.pair_sd / math.sqrt(len(drawn)),
             tokens_per_decode_step=fmean(d.tokens_per_decode_step for d in drawn),
             draft_coverage=fmean(coverages) if coverages else None,
             steps=sum(d.steps for d in drawn),
