@@ -6,12 +6,13 @@ Four drafts at six k and ngram, two loads: one draft is good, and the best k fal
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from random import Random
 from statistics import median
 
 import pytest
 
-from tests.benchmarks.search.searches import SEARCHES, Trace, run
+from tests.benchmarks.search.searches import NEAR, SEARCHES, Trace, run
 from tests.benchmarks.search.world import Drawn, World
 from tuner.predict.forecast import geometric_tokens
 from tuner.records import Estimate, Screen, Setting
@@ -24,6 +25,10 @@ DRAFTING = {ALONE: 0.9, FOUR: 0.8}
 
 ACCEPTANCE = {"good": 0.9, "fair": 0.7, "poor": 0.35, "broken": 0.03}
 PAIR_SD, BEND = 0.04, 0.02
+TEXT = 0.02
+"""How far a draft does better on the texts that are served than on those it was screened on: its
+every k alike, since they are replayed on the same text."""
+
 SEEDS = 20
 
 
@@ -50,10 +55,11 @@ def settings() -> list[tuple[Setting, float, float, float]]:
 def world() -> World:
     random = Random(11)
     truth, pairs, screens = {}, {}, {}
+    luck = defaultdict(lambda: random.gauss(0, TEXT))
     for setting, tokens, cost, coverage in settings():
         estimate = Estimate(tokens, max(1.0, 0.96 * tokens), 1.04 * tokens)
         screens[setting] = Screen(setting, "c", estimate, None, coverage, draft_cost=cost)
-        real = tokens * math.exp(random.gauss(0, 0.02))
+        real = tokens * math.exp(luck[setting.proposer])
         for load in LOADS:
             drafted = setting.k * coverage
             ratio = 1.04 + drafted * (VERIFY[load] + cost * DRAFTING[load])
@@ -80,7 +86,7 @@ def test_ours_is_near_the_best_at_every_load_after_four_starts(world: World, nam
     found = traces(world, name)
     assert sorted(starts_to_near(found, world))[-2] <= 4, "in 95 of 100"
     regrets = sorted(trace.regret for trace in found)
-    assert regrets[-2] <= 0.06 + world.error, "two noisy pairs a setting"
+    assert regrets[-2] <= NEAR + world.error
     assert median(trace.starts_when_done for trace in found) <= 7
 
 
