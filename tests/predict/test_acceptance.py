@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import random
+from statistics import median
 
 import pytest
 
@@ -99,6 +100,37 @@ def test_the_interval_holds_the_truth_as_often_as_it_says() -> None:
         assert found.low < found.value < found.high
         held += found.low <= 1.5 <= found.high
     assert held / 200 >= 0.90
+
+
+def test_kinds_that_are_dealt_in_turns_add_nothing_to_the_interval_by_differing() -> None:
+    """Three kinds of very different acceptance, as many of each in every recording."""
+    rng = random.Random(9)
+    kinds = {"code": 0.9, "chat": 0.5, "maths": 0.1}
+    held, widths, widths_as_one = 0, [], []
+    for _ in range(200):
+        answers = [
+            [Step(1, int(rng.random() < rate)) for _ in range(60)]
+            for rate in kinds.values()
+            for _ in range(12)
+        ]
+        apart = of(answers, *(kind for kind in kinds for _ in range(12)))
+        for screen, into in ((apart, widths), (of(answers), widths_as_one)):
+            found = screen.tokens_per_decode_step
+            assert found is not None
+            assert found.low is not None
+            assert found.high is not None
+            into.append(found.high - found.low)
+            held += screen is apart and found.low <= 1.5 <= found.high
+    assert held / 200 >= 0.90
+    assert median(widths) < median(widths_as_one) / 3
+
+
+def test_kinds_of_one_answer_each_are_drawn_from_together() -> None:
+    answers = [[Step(2, n % 3), Step(2, n % 2), CUT] for n in range(6)]
+    assert of(answers, *"abcdef").tokens_per_decode_step == of(answers).tokens_per_decode_step
+    one_aside = of(answers, *"aaaaab").tokens_per_decode_step
+    assert one_aside is not None
+    assert one_aside.low is not None
 
 
 def test_the_same_answers_give_the_same_interval() -> None:

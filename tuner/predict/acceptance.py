@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from operator import itemgetter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,12 +63,13 @@ def screened(
         kind: _tokens_per_decode_step([answer for answer in answers if answer.kind == kind])
         for kind in kinds
     }
-    drafts = [answer.drafts for answer in answers]
     return Screen(
         setting=setting,
         context=context,
         tokens_per_decode_step=per_step,
-        acceptance_length=_ratio([answer.drafts + answer.accepted for answer in answers], drafts),
+        acceptance_length=_ratio(
+            [(answer.kind, answer.drafts + answer.accepted, answer.drafts) for answer in answers]
+        ),
         draft_coverage=sum(answer.drafting_steps for answer in answers)
         / sum(answer.steps for answer in answers),
         by_kind={kind: estimate for kind, estimate in by_kind.items() if estimate},
@@ -103,34 +106,48 @@ def _counted(recorded: Recorded, steps: Sequence[Step]) -> _Answer:
 
 def _tokens_per_decode_step(answers: Sequence[_Answer]) -> Estimate | None:
     """No bounds where nothing was drafted: that another text is not met either is not known."""
-    estimate = _ratio([answer.tokens for answer in answers], [answer.steps for answer in answers])
+    estimate = _ratio([(answer.kind, answer.tokens, answer.steps) for answer in answers])
     drafted = any(answer.drafting_steps for answer in answers)
     return estimate if estimate is None or drafted else Estimate(estimate.value)
 
 
-def _ratio(numerators: Sequence[int], denominators: Sequence[int]) -> Estimate | None:
-    """The ratio of two sums over requests; None where the lower sum is 0.
+def _ratio(answers: Sequence[tuple[str, int, int]]) -> Estimate | None:
+    """The ratio of two sums over answers, each with its kind; None where the lower sum is 0.
 
-    Its interval is that of the percentile bootstrap over the requests that have anything below the
-    line (B. Efron and R. Tibshirani, "An Introduction to the Bootstrap", 1993, chapter 13). No
-    bounds for fewer than two of those.
+    Its interval is that of the percentile bootstrap over the answers that have anything below the
+    line. Kinds of prompts are dealt in turns, so each is drawn from by itself: one answer fewer
+    than it has, each counting the more for it (J. N. K. Rao and C. F. J. Wu, "Resampling inference
+    with complex survey data", Journal of the American Statistical Association 83, 1988). No bounds
+    for fewer than two answers.
     """
-    counts = np.array([numerators, denominators], dtype=float)
-    counts = counts[:, counts[1] > 0]
-    clusters = counts.shape[1]
-    if not clusters:
+    counted = sorted([answer for answer in answers if answer[2] > 0], key=itemgetter(0))
+    if not counted:
         return None
-    above, below = counts.sum(axis=1)
+    counts = np.array([(above, below) for _, above, below in counted], dtype=float)
+    above, below = counts.sum(axis=0)
     value = float(above / below)
-    if clusters < 2:  # noqa: PLR2004
+    if len(counted) < 2:  # noqa: PLR2004
         return Estimate(value)
-    drawn = _draws(clusters) @ counts.T
+    of_kind = Counter(kind for kind, _, _ in counted)
+    drawn = _draws(tuple(of_kind[kind] for kind in sorted(of_kind))) @ counts
     low, high = np.percentile(drawn[:, 0] / drawn[:, 1], BOUNDS)
     return Estimate(value, float(low), float(high))
 
 
 @lru_cache(maxsize=32)
-def _draws(clusters: int) -> NDArray[np.float64]:
-    """How often each draw of the bootstrap takes each request."""
+def _draws(of_kind: Sequence[int]) -> NDArray[np.float64]:
+    """How often each draw takes each answer, of so many of each kind in turn.
+
+    Kinds that were met once say nothing of how they differ within: they are drawn from together.
+    """
     random = np.random.default_rng(SEED)
-    return random.multinomial(clusters, np.full(clusters, 1 / clusters), size=DRAWS).astype(float)
+    kind = np.repeat(np.arange(len(of_kind)), of_kind)
+    kind[np.repeat(of_kind, of_kind) == 1] = -1
+    drawn = np.ones((DRAWS, len(kind)))
+    for each in np.unique(kind):
+        [own] = np.nonzero(kind == each)
+        if (size := len(own)) > 1:
+            chances = np.full(size, 1 / size)
+            taken = random.multinomial(size - 1, chances, size=DRAWS)
+            drawn[:, own] = taken * size / (size - 1)
+    return drawn
