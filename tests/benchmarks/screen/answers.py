@@ -24,6 +24,8 @@ REQUESTS, OUTPUT_TOKENS, CONCURRENCY = 48, 128, 16
 """6,000 output tokens at each temperature."""
 FEW_REQUESTS = 16
 """Enough to see whether a replay takes the engine's steps; acceptance needs more."""
+SAMPLED_REQUESTS = 32
+"""Of an engine that speculates above temperature 0, where sampling takes most of the time here."""
 MENDED = Path(__file__).with_name("mended")
 """vLLM 0.32's build for CPUs draws wrong tokens above temperature 0 while it speculates: its
 engines run with a plugin that mends what is at fault."""
@@ -87,8 +89,11 @@ class Kept:
 
 
 def workload(case: Case | None, temperature: float) -> Workload:
-    """Few requests where only the replay of an engine's own text is judged."""
-    requests = FEW_REQUESTS if case and case.remembers else REQUESTS
+    requests = REQUESTS
+    if case and temperature > 0:
+        requests = SAMPLED_REQUESTS
+    if case and case.remembers:
+        requests = FEW_REQUESTS  # only the replay of its own text is judged
     sampling = Sampling(temperature=temperature)
     return Workload(requests=requests, output_tokens=OUTPUT_TOKENS, sampling=sampling)
 
