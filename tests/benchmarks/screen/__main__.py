@@ -227,6 +227,7 @@ def main() -> None:
         "target": TARGET,
         "engine_args": dict(ENGINE.args) | {"dtype": DTYPE},
         "engine_env": dict(ENGINE.env),
+        "mended": "temperatures of drafted tokens (tests/benchmarks/screen/mended)",
         "requests": REQUESTS,
         "output_tokens": OUTPUT_TOKENS,
         "concurrency": CONCURRENCY,
