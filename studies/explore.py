@@ -109,18 +109,14 @@ def missing(run: Run, setting: Setting, purpose: Purpose = Purpose.EXPLORE) -> l
 
 def _missing_of_a_contender(run: Run, setting: Setting, purpose: Purpose) -> list[Wanted]:
     """A pair is cheap while the engine is up beside the baseline, and decides who is confirmed."""
-    if not run.side_by_side:
+    ran = {s: o.log_ratios for s, o in run.ledger.outcomes().items() if o.failure is None}
+    if not run.side_by_side or setting not in ran:
         return []
-    ran = [outcome for outcome in run.ledger.outcomes().values() if outcome.failure is None]
-    own = next((outcome for outcome in ran if outcome.setting == setting), None)
-    if own is None:
-        return []
+    own = ran.pop(setting)
     wanted = []
     for load in run.spec.loads:
-        others = [outcome.log_ratios[load] for outcome in ran if outcome != own]
-        if contends(own.log_ratios[load], others) and (
-            have := run.ledger.pairs(setting, load, purpose)
-        ):
+        have = run.ledger.pairs(setting, load, purpose)
+        if have and contends(own[load], [other[load] for other in ran.values()]):
             wanted += [(load, pair) for pair in missing_pairs(have, CONTENDER_PAIRS)]
     return wanted
 

@@ -21,14 +21,13 @@ DRAFTS = ("smollm2", "draft-noise-0.1", "draft-noise-0.2", "draft-10-layers")
 KS = (1, 2, 4, 8)
 TEMPERATURES = (0.0, 0.8)
 REQUESTS, OUTPUT_TOKENS, CONCURRENCY = 48, 128, 16
-"""6,000 output tokens at each temperature."""
+"""Up to 6,144 output tokens at each temperature: an answer that ends by itself is shorter."""
 FEW_REQUESTS = 16
 """Enough to see whether a replay takes the engine's steps; acceptance needs more."""
 SAMPLED_REQUESTS = 32
 """Of an engine that speculates above temperature 0, where sampling takes most of the time here."""
 MENDED = Path(__file__).with_name("mended")
-"""vLLM 0.32's build for CPUs draws wrong tokens above temperature 0 while it speculates: its
-engines run with a plugin that mends what is at fault."""
+"""Holds a plugin that every engine loads: see there."""
 DTYPE = "float32"
 UNFINISHED = Path("build/bench/screen-answers.json")
 BASELINE = "off"

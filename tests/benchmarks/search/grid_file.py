@@ -32,7 +32,7 @@ def fullest() -> Path:
 
 def earlier(conditions: Body) -> Body | None:
     """What was recorded under the same conditions: each kind of machine has a grid of its own."""
-    for path in [*RESULTS.glob("grid-*.json"), BUILD]:
+    for path in (kept_at(conditions), BUILD):
         if not path.exists():
             continue
         body: Body = json.loads(path.read_text())
@@ -46,18 +46,18 @@ def earlier(conditions: Body) -> Body | None:
 def write_grid(body: Body, *, keep: bool) -> None:
     """Kept, it takes the place of the file it goes on from."""
     body = body | {"written_at": datetime.now(UTC).isoformat(timespec="seconds")}
-    for path in [BUILD, *([kept_at(body)] if keep else [])]:
+    for path in [BUILD, *([kept_at(body["conditions"])] if keep else [])]:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(body, separators=(",", ":")) + "\n")
         print(path)
 
 
-def kept_at(body: Body) -> Path:
+def kept_at(conditions: Body) -> Path:
     """One file for each kind of machine; ``written_at`` in it says when it was last gone on with.
 
     Conditions that changed otherwise make the old file useless: it is written over.
     """
-    machine = re.sub(r"[^a-z0-9]+", "-", body["conditions"]["host"].lower()).strip("-")
+    machine = re.sub(r"[^a-z0-9]+", "-", conditions["host"].lower()).strip("-")
     return RESULTS / f"grid-{machine}.json"
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
@@ -64,18 +63,7 @@ def _draft(number: int, k: int) -> Setting:
 
 def _seen(world: World) -> list[Seen]:
     """Every recorded pair at once."""
-    return [
-        Seen(
-            setting,
-            load,
-            math.exp(fmean(math.log(d.tokens_per_decode_step) - d.log_ratio for d in drawn)),
-            world.pair_sd / math.sqrt(len(drawn)),
-            fmean(d.tokens_per_decode_step for d in drawn),
-            1.0,
-            sum(d.steps for d in drawn),
-        )
-        for (setting, load), drawn in world.pairs.items()
-    ]
+    return [world.seen(setting, load, drawn) for (setting, load), drawn in world.pairs.items()]
 
 
 def _residuals(world: World, fitted: Forecast) -> list[float]:

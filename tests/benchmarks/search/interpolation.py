@@ -9,15 +9,15 @@ from __future__ import annotations
 import argparse
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
 from tests.benchmarks.search.__main__ import write
 from tests.benchmarks.search.grid_file import RESULTS, fullest
-from tests.benchmarks.search.world import Drawn, World, load_world, pooled_sd
-from tuner.predict.forecast import Forecast, Seen
+from tests.benchmarks.search.world import World, load_world, pooled_sd
+from tuner.predict.forecast import Forecast
 from tuner.records import Setting
 from tuner.spec import Load
 
@@ -33,7 +33,7 @@ def predictions(world: World) -> Iterator[dict[str, Any]]:
             drafts[setting.proposer].append(setting)
     for of_draft in drafts.values():
         for load in world.loads:
-            seen = [_seen(world, s, load) for s in of_draft if s.k in MEASURED]
+            seen = [world.seen(s, load, world.pairs[s, load]) for s in of_draft if s.k in MEASURED]
             forecast = Forecast(world.screens, world.verify_cost, seen)
             for setting in of_draft:
                 if setting.k not in MEASURED:
@@ -67,20 +67,6 @@ def _pair_sd(world: World, setting: Setting, load: Load) -> float:
             for (other, at), drawn in world.pairs.items()
             if other.proposer == setting.proposer and at == load
         ]
-    )
-
-
-def _seen(world: World, setting: Setting, load: Load) -> Seen:
-    drawn: Sequence[Drawn] = world.pairs[setting, load]
-    ratios = [math.log(d.tokens_per_decode_step) - d.log_ratio for d in drawn]
-    return Seen(
-        setting=setting,
-        load=load,
-        step_ratio=math.exp(fmean(ratios)),
-        sd=world.pair_sd / math.sqrt(len(drawn)),
-        tokens_per_decode_step=fmean(d.tokens_per_decode_step for d in drawn),
-        draft_coverage=1.0,
-        steps=sum(d.steps for d in drawn),
     )
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import product
 from random import Random
 from statistics import fmean
 
@@ -55,26 +57,26 @@ class Study:
 
     def measure(self, start: Start) -> int:
         """As exploring does: more pairs where a setting contends. Returns how many it took."""
-        live = len(start) > 1
-        pairs = 0
+        draw = partial(self.world.draw, random=self.random, live=len(start) > 1)
+        every = list(product(start, self.world.loads))
+        drawn = {key: draw(*key, pairs=EXPLORE_PAIRS) for key in every}
+        self._know(start, drawn)
+        for setting, load in [key for key in every if self._contends(*key)]:
+            drawn[setting, load] += draw(setting, load, pairs=CONTENDER_PAIRS - EXPLORE_PAIRS)
+        self._know(start, drawn)
+        self.seen += [self.world.seen(*key, of) for key, of in drawn.items()]
+        return sum(len(of) for of in drawn.values())
+
+    def _know(self, start: Start, drawn: Mapping[tuple[Setting, Load], Sequence[Drawn]]) -> None:
         for setting in start:
-            drawn = {load: self._draw(setting, load, EXPLORE_PAIRS, live) for load in self.loads}
-            for load, ratio in _log_ratios(drawn).items():
-                others = [outcome.log_ratios[load] for outcome in self.outcomes.values()]
-                if contends(ratio, others):
-                    more = CONTENDER_PAIRS - EXPLORE_PAIRS
-                    drawn[load] += self._draw(setting, load, more, live)
-            self.seen += [self.world.seen(setting, load, of) for load, of in drawn.items()]
-            self.outcomes[setting] = Outcome(setting, _log_ratios(drawn))
-            pairs += sum(len(of) for of in drawn.values())
-        return pairs
+            ratios = {
+                load: fmean(d.log_ratio for d in drawn[setting, load]) for load in self.world.loads
+            }
+            self.outcomes[setting] = Outcome(setting, ratios)
 
-    @property
-    def loads(self) -> Sequence[Load]:
-        return self.world.loads
-
-    def _draw(self, setting: Setting, load: Load, pairs: int, live: bool) -> list[Drawn]:
-        return self.world.draw(setting, load, pairs, self.random, live=live)
+    def _contends(self, setting: Setting, load: Load) -> bool:
+        ratios = {s: outcome.log_ratios[load] for s, outcome in self.outcomes.items()}
+        return contends(ratios.pop(setting), ratios.values())
 
 
 Search = Callable[[Study], Iterator[Start]]
@@ -218,7 +220,3 @@ def _recommended(study: Study, load: Load) -> Setting:
     if best is None or study.world.confirm(best, load, study.random) <= 0:
         return OFF
     return best
-
-
-def _log_ratios(drawn: Mapping[Load, Sequence[Drawn]]) -> dict[Load, float]:
-    return {load: fmean(d.log_ratio for d in of) for load, of in drawn.items()}

@@ -62,7 +62,7 @@ class World:
         return self.best(load) - (0.0 if setting == OFF else self.truth[setting, load])
 
     def draw(
-        self, setting: Setting, load: Load, pairs: int, random: Random, *, live: bool = False
+        self, setting: Setting, load: Load, *, pairs: int, random: Random, live: bool
     ) -> list[Drawn]:
         """Pairs of one engine start, drawn with replacement from those recorded."""
         recorded = (self.live if live else self.pairs)[setting, load]
