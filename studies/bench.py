@@ -79,6 +79,11 @@ class Bench:
             taken = arm.measure(deck.plan(load, workload), 0)
             self._store(arm.record(taken, Purpose.SCREEN, pair=0, order=0))
 
+    def baseline(self) -> Arm:
+        """The baseline, started if it is not up. Raises BaselineError."""
+        with _blaming_baseline():
+            return self._baseline_up()
+
     @contextmanager
     def baseline_server(self) -> Iterator[Server]:
         """The baseline, started if it is not up. What fails in here is the baseline's fault."""
@@ -104,8 +109,7 @@ class Bench:
 
     def _interleaved(self, setting: Setting, missing: Missing) -> None:
         """Both up; who goes first alternates (A B B A), so that a drift favours neither."""
-        with _blaming_baseline():
-            self._baseline_up()
+        self.baseline()
         with started(self._run, setting, self._purpose) as candidate:
             while wanted := missing():
                 for load, pair in wanted:
@@ -116,8 +120,7 @@ class Bench:
 
         Raises EngineError where the candidate fails, BaselineError where the baseline does.
         """
-        with _blaming_baseline():
-            baseline = self._baseline_up()
+        baseline = self.baseline()
         if self._beside != candidate.start.id:
             self._beside = candidate.start.id
             baseline.cool()
@@ -131,7 +134,7 @@ class Bench:
             b = candidate.measure(plan, pair)
             with _blaming_baseline():
                 a = baseline.measure(plan, pair)
-        self._store_pair((baseline, a), (candidate, b), pair, first)
+        self.store_pair((baseline, a), (candidate, b), pair, first)
 
     def _in_turn(self, setting: Setting, wanted: Sequence[Wanted]) -> None:
         """One engine at a time: A B A, every time the same rounds."""
@@ -148,7 +151,7 @@ class Bench:
             after = self._baseline_up()
             seconds = [after.measure(plan, pair) for plan, pair in numbered]
         for (_, pair), a, b, again in zip(numbered, firsts, taken, seconds, strict=True):
-            self._store_pair((before, a), (candidate, b), pair, 0, (after, again))
+            self.store_pair((before, a), (candidate, b), pair, 0, (after, again))
 
     def _baseline_up(self) -> Arm:
         if self._baseline is None:
@@ -160,7 +163,7 @@ class Bench:
         self._baseline = None
         self._kept.close()
 
-    def _store_pair(
+    def store_pair(
         self,
         baseline: tuple[Arm, Taken],
         candidate: tuple[Arm, Taken],

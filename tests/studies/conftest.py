@@ -2,18 +2,27 @@
 
 import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from studies.clock import Clock
+from studies.events import Event
+from studies.ledger import Ledger
 from studies.loop import engine_python, study_context
+from studies.projection import make_optuna_tables
+from studies.run import Run
+from studies.space import enumerate_settings
 from tests.factories import study_spec
 from tuner.answers import Recommendation
 from tuner.engine.fake_script import VARIABLE
+from tuner.load.prompts import load_prompts
 from tuner.records import Stage
 from tuner.settings import Settings
 from tuner.spec import StudySpec
+from tuner.store import Store, upgrade
 
 FAST = {"step_ms": 6, "step_ms_per_k": 0.2, "step_ms_per_request": 0.1, "prefill_ms": 2}
 
@@ -102,5 +111,39 @@ def answered(scripted, opened, settings):
         opened.save_recommendations(spec.name, answers)
         opened.set_stage(spec.name, Stage.DONE)
         return opened.recommendations(spec.name)
+
+    return make
+
+
+@pytest.fixture
+def opened(settings: Settings) -> Iterator[Store]:
+    upgrade(settings.storage_url, also=make_optuna_tables)
+    with Store.open(settings.storage_url, settings.data_dir) as store:
+        yield store
+
+
+@pytest.fixture
+def events() -> list[Event]:
+    return []
+
+
+@pytest.fixture
+def make_run(fake_study, opened: Store, settings: Settings, events: list[Event]):
+    """A study of the fake as its stages see it; what it tells is appended to ``events``."""
+
+    def make(script: dict[str, Any] | None = None, **changes: Any) -> Run:
+        spec = fake_study(script, **changes)
+        opened.save_study(spec)
+        context = study_context(spec, settings.default_engine_python)
+        digest = opened.set_context(spec.name, context)
+        return Run(
+            ledger=Ledger(opened, spec, enumerate_settings(spec), digest),
+            context=context,
+            data_dir=settings.data_dir,
+            python=settings.default_engine_python,
+            prompts=load_prompts(spec.workload),
+            clock=Clock(opened, spec.name),
+            observe=events.append,
+        )
 
     return make

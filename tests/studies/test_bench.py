@@ -5,18 +5,9 @@ import pytest
 from studies import bench
 from studies.events import EngineReady, RoundStarting, Warned
 from studies.loop import optimize
-from studies.projection import make_optuna_tables
 from tuner.errors import Failure, FailureKind, IncomparableError, RoundError
 from tuner.measure.statistics import log_ratio
 from tuner.records import OFF
-from tuner.store import Store, upgrade
-
-
-@pytest.fixture
-def opened(settings):
-    upgrade(settings.storage_url, also=make_optuna_tables)
-    with Store.open(settings.storage_url, settings.data_dir) as store:
-        yield store
 
 
 def refusing(times: int):

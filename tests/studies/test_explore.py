@@ -9,20 +9,11 @@ import pytest
 from studies.events import EngineStarting, Explored, Screened
 from studies.live_k import TRUST
 from studies.loop import optimize
-from studies.projection import make_optuna_tables
 from studies.screening import screened
 from tests.studies.optuna_studies import loaded
 from tuner.errors import NotFoundError
 from tuner.predict.forecast import geometric_tokens
 from tuner.records import OFF, Estimate, Purpose, Screen, Setting, Stage
-from tuner.store import Store, upgrade
-
-
-@pytest.fixture
-def opened(settings):
-    upgrade(settings.storage_url, also=make_optuna_tables)
-    with Store.open(settings.storage_url, settings.data_dir) as store:
-        yield store
 
 
 @pytest.fixture

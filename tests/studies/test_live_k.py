@@ -6,22 +6,15 @@ from datetime import UTC, datetime
 import pytest
 
 from studies.bench import Bench
-from studies.clock import Clock
 from studies.events import EngineStarting
-from studies.ledger import Ledger, missing_pairs
+from studies.ledger import missing_pairs
 from studies.live_k import TRUST, Trust, check_live_k, groups, measure_live, trusted
-from studies.loop import study_context
-from studies.projection import make_optuna_tables
-from studies.run import Run
-from studies.space import enumerate_settings
 from tests.factories import engine_start
 from tuner.engine.live_k import live_setting
 from tuner.errors import FailureKind, UsageError
-from tuner.load.prompts import load_prompts
 from tuner.measure import agreement
 from tuner.measure.agreement import Agreement
 from tuner.records import OFF, Estimate, Purpose, Setting, StartedFacts
-from tuner.store import Store, upgrade
 
 KS = (1, 4)
 DRAFT = {"method": "draft_model", "model": "owner/draft"}
@@ -37,37 +30,12 @@ SETTINGS = settings_of(DRAFT, *KS)
 
 
 @pytest.fixture
-def opened(settings):
-    upgrade(settings.storage_url, also=make_optuna_tables)
-    with Store.open(settings.storage_url, settings.data_dir) as store:
-        yield store
-
-
-@pytest.fixture
-def events():
-    return []
-
-
-@pytest.fixture
-def make_run(fake_study, opened, settings, events):
-    """A study of the fake as its stages see it."""
+def make_run(make_run):
+    """A study of one draft whose k can be changed live."""
 
     def make(script=None, **changes):
-        script = STEADY | (script or {})
         given = {"candidates": [CANDIDATE], "workload": {"output_tokens": 16, "requests": 2}}
-        spec = fake_study(script, **(given | changes))
-        opened.save_study(spec)
-        context = study_context(spec, settings.default_engine_python)
-        digest = opened.set_context(spec.name, context)
-        return Run(
-            ledger=Ledger(opened, spec, enumerate_settings(spec), digest),
-            context=context,
-            data_dir=settings.data_dir,
-            python=settings.default_engine_python,
-            prompts=load_prompts(spec.workload),
-            clock=Clock(opened, spec.name),
-            observe=events.append,
-        )
+        return make_run(STEADY | (script or {}), **(given | changes))
 
     return make
 

@@ -20,13 +20,6 @@ NGRAM = Setting.of({"method": "ngram", "num_speculative_tokens": 4})
 
 
 @pytest.fixture
-def opened(settings):
-    upgrade(settings.storage_url, also=make_optuna_tables)
-    with Store.open(settings.storage_url, settings.data_dir) as store:
-        yield store
-
-
-@pytest.fixture
 def events() -> list[Event]:
     return []
 

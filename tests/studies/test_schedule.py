@@ -1,12 +1,8 @@
-import pytest
-
 from studies.loop import optimize
-from studies.projection import make_optuna_tables
 from studies.schedule import ANY_NUMBER, schedule
 from tests.predict.test_forecast import draft
 from tuner.records import Purpose
 from tuner.spec import Load
-from tuner.store import Store, upgrade
 from tuner.vllm import SCHEDULE
 
 
@@ -21,13 +17,6 @@ def test_each_concurrencys_k_holds_up_to_it_and_the_last_beyond() -> None:
     config = found.speculative_config or {}
     assert config[SCHEDULE] == [[1, 1, 5], [2, 4, 3], [5, ANY_NUMBER, 1]]
     assert {k: v for k, v in config.items() if k != SCHEDULE} == draft(5).speculative_config
-
-
-@pytest.fixture
-def opened(settings):
-    upgrade(settings.storage_url, also=make_optuna_tables)
-    with Store.open(settings.storage_url, settings.data_dir) as store:
-        yield store
 
 
 CHANGES = {

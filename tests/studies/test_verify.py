@@ -11,7 +11,6 @@ import pytest
 
 from studies.events import EngineStarting, Failed, Verified
 from studies.loop import optimize
-from studies.projection import make_optuna_tables
 from studies.verify import Fresh, verify
 from tests.studies.stored_answers import ALONE, NGRAM, PAIR, SUFFIX, off, on
 from tuner.answers import EngineName
@@ -19,17 +18,10 @@ from tuner.errors import BaselineError, UsageError
 from tuner.measure.sequential import FIRST_PAIRS, Decision
 from tuner.records import OFF, Purpose, Setting, Stage
 from tuner.spec import Load
-from tuner.store import Store, upgrade
+from tuner.store import Store
 from tuner.verdict import claim
 
 SLOW = {"step_ms_per_k": 15.0}
-
-
-@pytest.fixture
-def opened(settings):
-    upgrade(settings.storage_url, also=make_optuna_tables)
-    with Store.open(settings.storage_url, settings.data_dir) as store:
-        yield store
 
 
 def ignore(event) -> None:

@@ -1,18 +1,7 @@
 import json
 
-import pytest
-
-from studies.projection import make_optuna_tables
 from tests.factories import study_spec
 from tests.studies.stored_answers import ALONE, PAIR, on
-from tuner.store import Store, upgrade
-
-
-@pytest.fixture
-def opened(settings):
-    upgrade(settings.storage_url, also=make_optuna_tables)
-    with Store.open(settings.storage_url, settings.data_dir) as store:
-        yield store
 
 
 def test_the_command_prints_json_and_exits_with_0_where_every_answer_holds(

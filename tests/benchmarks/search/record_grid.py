@@ -1,8 +1,9 @@
 """Records the grid: ``python -m tests.benchmarks.search.record_grid``, two hours on two cores.
 
 Every setting of ``grid.yaml`` has one plain engine start beside the baseline, with PAIRS pairs at
-each load. Before that, answers of the baseline are recorded for the screen; after it, the best
-settings are started again for a held-out truth, and each draft once more with k changed live.
+each load; TOGETHER settings share the baseline's rounds. Before that, answers of the baseline are
+recorded for the screen; after it, the best settings are started again for a held-out truth, and
+each draft once more with k changed live.
 
 It can be stopped at any time and goes on where it was: what was measured lies in build/bench/grid,
 and is written to the result whenever it stops, from which a checkout without that folder goes on.
@@ -17,10 +18,12 @@ import argparse
 import os
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from studies.arm import Arm, started
 from studies.bench import Bench, Wanted
 from studies.clock import Clock
 from studies.events import EngineReady, Event, Failed, RoundMeasured
@@ -33,6 +36,7 @@ from studies.run import Run
 from studies.screen import screen
 from studies.screen_text import baseline_runner, record_answers, recorded
 from studies.space import enumerate_settings
+from tests.benchmarks.search.beside import measure_beside
 from tests.benchmarks.search.grid_file import (
     Body,
     conditions,
@@ -47,6 +51,7 @@ from tests.benchmarks.search.held_out import best_settings
 from tuner import demo
 from tuner.display import describe
 from tuner.engine.reap import reap
+from tuner.errors import EngineError
 from tuner.load.prompts import load_prompts
 from tuner.records import Purpose, Setting
 from tuner.settings import Settings
@@ -60,6 +65,8 @@ PAIRS = 3
 HELD_OUT_PAIRS = 4
 BEST = 5
 """Settings that are measured again."""
+TOGETHER = 4
+"""Candidates that share the baseline's rounds; each engine takes 4 GB."""
 
 OTHER_CORES = set(range(1, os.cpu_count() or 2))
 """But the first, which grid.yaml gives to the model."""
@@ -117,15 +124,32 @@ class Recording:
         screen(self.run, recorded(self.run), baseline_runner(self.run))
 
     def measure(self, purpose: Purpose, settings: Sequence[Setting], pairs: int) -> None:
-        """One plain start for each setting that lacks pairs."""
+        """One plain start for each setting that lacks pairs, TOGETHER of them up at a time."""
+        failed = self.run.ledger.failures()
+        left = [s for s in settings if s not in failed and self.missing(s, purpose, pairs)]
         with Bench(self.run, purpose) as bench:
+            for first in range(0, len(left), TOGETHER):
+                self.measure_together(bench, purpose, left[first : first + TOGETHER], pairs)
+
+    def measure_together(
+        self, bench: Bench, purpose: Purpose, settings: Sequence[Setting], pairs: int
+    ) -> None:
+        with ExitStack() as up:
+            bench.baseline()
+            arms: dict[Setting, Arm] = {}
             for setting in settings:
-                if setting in self.run.ledger.failures():
-                    continue
-                wanted = partial(self.missing, setting, purpose, pairs)
-                if failure := bench.measure_pairs(setting, wanted):
-                    record_failure(self.run, setting, failure)
-                    print(f"{setting.label} failed: {failure}")
+                try:
+                    arms[setting] = up.enter_context(started(self.run, setting, purpose))
+                except EngineError as error:
+                    record_failure(self.run, setting, error.failure)
+                    print(f"{setting.label} failed: {error.failure}")
+            bench.baseline().cool()
+            wanted = {setting: self.missing(setting, purpose, pairs) for setting in arms}
+            for load in self.run.spec.loads:
+                for pair in range(pairs):
+                    if found := [arms[s] for s in arms if (load, pair) in wanted[s]]:
+                        plan = found[0].deck.plan(load, self.run.spec.workload)
+                        measure_beside(bench, plan, found, pair)
 
     def measure_with_live_k(self, settings: Sequence[Setting]) -> None:
         """One start for each draft, as many pairs of each k as exploring takes."""

@@ -139,11 +139,7 @@ def load_world(path: Path) -> World:
     truth |= {key: fmean(d.log_ratio for d in drawn) for key, drawn in held_out.items()}
     steps = {float(Load.of(b["load"]).concurrency or 1): b["tpot_ms_p50"] for b in body["baseline"]}
     pairs = [pair for pair in body["pairs"] if pair["purpose"] == "explore"]
-    plain = [
-        s for s in body["starts"] if s["purpose"] == "explore" and s["setting"] and s["seconds"]
-    ]
-    rounds_s = fmean(p["baseline"]["seconds"] + p["candidate"]["seconds"] for p in pairs)
-    per_start = len(pairs) / max(1, len(plain))
+    startups = [s["startup_s"] for s in body["starts"] if s["setting"] and s["startup_s"]]
     return World(
         settings=settings,
         loads=loads,
@@ -154,8 +150,8 @@ def load_world(path: Path) -> World:
         / math.sqrt(min((len(v) for v in held_out.values()), default=1)),
         screens=_screens(body),
         verify_cost={load: verify_cost(load.concurrency or 1, steps, "cpu") for load in loads},
-        start_s=fmean(s["seconds"] for s in plain) - per_start * rounds_s,
-        pair_s=rounds_s,
+        start_s=fmean(startups),
+        pair_s=fmean(p["baseline"]["seconds"] + p["candidate"]["seconds"] for p in pairs),
         baseline_s=_baseline_s(body),
         confirming=held_out,
     )
