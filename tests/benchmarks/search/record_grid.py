@@ -17,10 +17,9 @@ from __future__ import annotations
 import argparse
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from studies.arm import Arm, started
@@ -29,7 +28,7 @@ from studies.clock import Clock
 from studies.events import EngineReady, Event, Failed, RoundMeasured
 from studies.explore import record_failure
 from studies.ledger import EXPLORE_PAIRS, Ledger
-from studies.live_k import groups, measure_live
+from studies.live_k import Live, groups, live_started
 from studies.loop import engine_python, study_context
 from studies.projection import make_optuna_tables
 from studies.run import Run
@@ -143,28 +142,48 @@ class Recording:
                 except EngineError as error:
                     record_failure(self.run, setting, error.failure)
                     print(f"{setting.label} failed: {error.failure}")
-            bench.baseline().cool()
-            wanted = {setting: self.missing(setting, purpose, pairs) for setting in arms}
-            for load in self.run.spec.loads:
-                for pair in range(pairs):
-                    if found := [arms[s] for s in arms if (load, pair) in wanted[s]]:
-                        plan = found[0].deck.plan(load, self.run.spec.workload)
-                        measure_beside(bench, plan, found, pair)
+            bench.baseline().cool()  # it was idle
+            self.measure_arms(bench, purpose, arms, pairs)
 
     def measure_with_live_k(self, settings: Sequence[Setting]) -> None:
         """One start for each draft, as many pairs of each k as exploring takes."""
         with Bench(self.run, Purpose.LIVE_K) as bench:
-            for group in groups(settings):
-                wanted = partial(self.missing_live, group)
-                if failure := measure_live(self.run, bench, group, wanted):
-                    print(f"live k of {group[0].proposer} failed: {failure}")
+            left = [group for group in groups(settings) if any(map(self.lacks_live, group))]
+            for first in range(0, len(left), TOGETHER):
+                self.measure_live_together(bench, left[first : first + TOGETHER])
 
-    def missing_live(self, group: Sequence[Setting]) -> list[tuple[Setting, Load, int]]:
-        return [
-            (setting, load, pair)
-            for setting in group
-            for load, pair in self.missing(setting, Purpose.LIVE_K, EXPLORE_PAIRS)
-        ]
+    def measure_live_together(self, bench: Bench, of: Sequence[Sequence[Setting]]) -> None:
+        """The drafts go through their k together."""
+        with ExitStack() as up:
+            bench.baseline()
+            lives: list[tuple[Sequence[Setting], Live]] = []
+            for group in of:
+                try:
+                    lives.append((group, up.enter_context(live_started(self.run, group))))
+                except EngineError as error:
+                    print(f"live k of {group[0].proposer} failed: {error.failure}")
+            bench.baseline().cool()
+            for k in sorted({setting.k for group, _ in lives for setting in group}):
+                arms: dict[Setting, Arm] = {}
+                for setting, live in [(s, live) for group, live in lives for s in group]:
+                    if setting.k == k and self.lacks_live(setting):
+                        live.stand_for(setting)
+                        arms[setting] = live.arm
+                self.measure_arms(bench, Purpose.LIVE_K, arms, EXPLORE_PAIRS)
+
+    def lacks_live(self, setting: Setting) -> bool:
+        return bool(self.missing(setting, Purpose.LIVE_K, EXPLORE_PAIRS))
+
+    def measure_arms(
+        self, bench: Bench, purpose: Purpose, arms: Mapping[Setting, Arm], pairs: int
+    ) -> None:
+        """The pairs that settings still lack, of their engines which are up."""
+        wanted = {setting: self.missing(setting, purpose, pairs) for setting in arms}
+        for load in self.run.spec.loads:
+            for pair in range(pairs):
+                if found := [arms[s] for s in arms if (load, pair) in wanted[s]]:
+                    plan = found[0].deck.plan(load, self.run.spec.workload)
+                    measure_beside(bench, plan, found, pair)
 
     def missing(self, setting: Setting, purpose: Purpose, pairs: int) -> list[Wanted]:
         return [
