@@ -22,13 +22,11 @@ SCREEN_ERROR = 0.02
 
 
 def grown(world: World, drafts: int, seed: int) -> World:
-    """A world of so many drafts; what speculates without a draft stays as it was recorded."""
+    """A world of so many drafts and nothing else."""
     random = Random(seed)
     fitted = Forecast(world.screens, world.verify_cost, _seen(world))
     residuals = _residuals(world, fitted)
-    screens = {s: screen for s, screen in world.screens.items() if s.has_no_draft_model}
-    truth = {key: value for key, value in world.truth.items() if key[0].has_no_draft_model}
-    pairs = {key: value for key, value in world.pairs.items() if key[0].has_no_draft_model}
+    screens = {}
     for number in range(drafts):
         chance, cost = random.uniform(*ACCEPTANCE), random.uniform(*COST)
         for k in KS:
@@ -38,8 +36,8 @@ def grown(world: World, drafts: int, seed: int) -> World:
             estimate = Estimate(tokens, max(1.0, low), high)
             screens[setting] = Screen(setting, "simulated", estimate, None, 1.0, draft_cost=cost)
     model = Forecast(screens, world.verify_cost, _seen(world))
-    drafted = [screen for setting, screen in screens.items() if not setting.has_no_draft_model]
-    for screen, load in product(drafted, world.loads):
+    truth, pairs = {}, {}
+    for screen, load in product(screens.values(), world.loads):
         found = model.speedup(screen.setting, load).mean + random.choice(residuals)
         truth[screen.setting, load] = found
         pairs[screen.setting, load] = _drawn(world, screen, found, random)
@@ -49,7 +47,7 @@ def grown(world: World, drafts: int, seed: int) -> World:
         screens=screens,
         truth=truth,
         pairs=pairs,
-        live={key: value for key, value in pairs.items() if not key[0].has_no_draft_model},
+        live=pairs,
         confirming={},
         error=0.0,
     )
@@ -67,7 +65,7 @@ def _seen(world: World) -> list[Seen]:
 
 
 def _residuals(world: World, fitted: Forecast) -> list[float]:
-    """How far held-out truth lies off the fitted speed-ups, for drafts."""
+    """How far the truth lies off the fitted speed-ups, for drafts, the noise of both included."""
     found = [
         value - fitted.speedup(setting, load).mean
         for (setting, load), value in world.truth.items()
