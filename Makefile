@@ -26,7 +26,7 @@ help:
 	@echo "make bench-screen"
 	@echo "                 replayed tokens per decode step beside those that real servers measure"
 	@echo "make record-grid, make bench-search, make bench-search-live"
-	@echo "                 real servers over the whole grid (two hours); how many engine starts each"
+	@echo "                 real servers over the whole grid (three hours); how many engine starts each"
 	@echo "                 search needs, replayed over it (minutes); two of them for real (an hour)"
 	@echo "make clean       remove both environments, builds and caches"
 
@@ -67,7 +67,7 @@ bench-screen: $(OURS) $(VLLM) models
 	@.venv/bin/python -m tests.benchmarks.screen --keep
 
 record-grid: $(OURS) $(VLLM) models
-	@echo "== Every setting of the grid on real servers: about two hours; goes on where it was stopped"
+	@echo "== Every setting of the grid on real servers: two to four hours; goes on where it was stopped"
 	@.venv/bin/python -m tests.benchmarks.search.record_grid --keep
 
 bench-search: $(OURS)
