@@ -10,6 +10,8 @@ from __future__ import annotations
 import json
 import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 from types import FrameType
@@ -110,11 +112,8 @@ def optimize(
     spec = find_study(study, settings)
     opened = open_store(settings.storage_url, settings.data_dir, also=make_optuna_tables)
     with opened as store, progress(Console(stderr=True), spec) as observe:
-        try:
+        with _told_of_interrupts(f"`tuner optimize {study}` goes on from here"):
             answers = run(spec, store, settings, observe, until=Stage(until))
-        except KeyboardInterrupt:
-            _say(f"interrupted, engines stopped; `tuner optimize {study}` goes on from here")
-            raise
         if until is Until.SCREEN:
             rows = screened(store, store.study(spec.name), settings)
             seconds = screening_s(store, spec.name)
@@ -206,7 +205,10 @@ def verify(
         answers = tables.finished(store, study)
         answers = answers if load is None else [tables.at_load(answers, load)]
         spec = store.study(answers[0].study).spec
-        with progress(Console(stderr=True), spec) as observe:
+        with (
+            progress(Console(stderr=True), spec) as observe,
+            _told_of_interrupts("the study's answers stay as they were"),
+        ):
             found = run(answers, store, settings, observe)
     _print(verifications(found), verifications_body(found), output)
     raise typer.Exit(exit_code(found))
@@ -309,8 +311,21 @@ def _check_live_k(spec: StudySpec, settings: Settings) -> list[Trust]:
     from tuner.display import progress  # noqa: PLC0415
 
     opened = open_store(settings.storage_url, settings.data_dir, also=make_optuna_tables)
-    with opened as store, progress(Console(stderr=True), spec) as observe:
+    with (
+        opened as store,
+        progress(Console(stderr=True), spec) as observe,
+        _told_of_interrupts("the methods that were checked whole are kept"),
+    ):
         return check_study(spec, store, settings, observe)
+
+
+@contextmanager
+def _told_of_interrupts(what_is_kept: str) -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt:
+        _say(f"interrupted, engines stopped; {what_is_kept}")
+        raise
 
 
 def _settings(storage: str | None) -> Settings:
