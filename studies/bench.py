@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from types import TracebackType
 from typing import Self
@@ -45,7 +45,7 @@ class Bench:
         self._purpose = purpose
         self._kept = ExitStack()
         self._baseline: Arm | None = None
-        self._beside = ""
+        self._beside: list[str] = []
         self._refused = 0
 
     def __enter__(self) -> Self:
@@ -79,11 +79,6 @@ class Bench:
             taken = arm.measure(deck.plan(load, workload), 0)
             self._store(arm.record(taken, Purpose.SCREEN, pair=0, order=0))
 
-    def baseline(self) -> Arm:
-        """The baseline, started if it is not up. Raises BaselineError."""
-        with _blaming_baseline():
-            return self._baseline_up()
-
     @contextmanager
     def baseline_server(self) -> Iterator[Server]:
         """The baseline, started if it is not up. What fails in here is the baseline's fault."""
@@ -109,7 +104,8 @@ class Bench:
 
     def _interleaved(self, setting: Setting, missing: Missing) -> None:
         """Both up; who goes first alternates (A B B A), so that a drift favours neither."""
-        self.baseline()
+        with _blaming_baseline():
+            self._baseline_up()
         with started(self._run, setting, self._purpose) as candidate:
             while wanted := missing():
                 for load, pair in wanted:
@@ -120,21 +116,33 @@ class Bench:
 
         Raises EngineError where the candidate fails, BaselineError where the baseline does.
         """
-        baseline = self.baseline()
-        if self._beside != candidate.start.id:
-            self._beside = candidate.start.id
+        self.measure_beside([candidate], load, pair)
+
+    def measure_beside(self, candidates: Sequence[Arm], load: Load, pair: int) -> None:
+        """A pair of each candidate, all up: they share a round of the baseline amidst theirs.
+
+        Every other pair is measured in reverse. Raises as measure_pair.
+        """
+        with _blaming_baseline():
+            baseline = self._baseline_up()
+        beside = [candidate.start.id for candidate in candidates]
+        if self._beside != beside:
+            self._beside = beside
             baseline.cool()
-        plan = candidate.deck.plan(load, self._run.spec.workload)
-        first = pair % 2
-        if first == 0:
-            with _blaming_baseline():
-                a = baseline.measure(plan, pair)
-            b = candidate.measure(plan, pair)
-        else:
-            b = candidate.measure(plan, pair)
-            with _blaming_baseline():
-                a = baseline.measure(plan, pair)
-        self.store_pair((baseline, a), (candidate, b), pair, first)
+        plan = candidates[0].deck.plan(load, self._run.spec.workload)
+        middle = len(candidates) // 2
+        arms = [*candidates[:middle], baseline, *candidates[middle:]]
+        taken: dict[str, Taken] = {}
+        for arm in reversed(arms) if pair % 2 else arms:
+            with _blaming_baseline() if arm is baseline else nullcontext():
+                taken[arm.start.id] = arm.measure(plan, pair)
+        order = list(taken)
+        at = order.index(baseline.start.id)
+        for candidate in candidates:
+            first = 0 if at < order.index(candidate.start.id) else 1
+            self._store_pair(
+                (baseline, taken[order[at]]), (candidate, taken[candidate.start.id]), pair, first
+            )
 
     def _in_turn(self, setting: Setting, wanted: Sequence[Wanted]) -> None:
         """One engine at a time: A B A, every time the same rounds."""
@@ -151,7 +159,7 @@ class Bench:
             after = self._baseline_up()
             seconds = [after.measure(plan, pair) for plan, pair in numbered]
         for (_, pair), a, b, again in zip(numbered, firsts, taken, seconds, strict=True):
-            self.store_pair((before, a), (candidate, b), pair, 0, (after, again))
+            self._store_pair((before, a), (candidate, b), pair, 0, (after, again))
 
     def _baseline_up(self) -> Arm:
         if self._baseline is None:
@@ -163,7 +171,7 @@ class Bench:
         self._baseline = None
         self._kept.close()
 
-    def store_pair(
+    def _store_pair(
         self,
         baseline: tuple[Arm, Taken],
         candidate: tuple[Arm, Taken],

@@ -1,13 +1,16 @@
 """Both arms are warm when they are measured; pairs that can't be compared are measured again."""
 
+from contextlib import ExitStack
+
 import pytest
 
 from studies import bench
+from studies.arm import started
 from studies.events import EngineReady, RoundStarting, Warned
 from studies.loop import optimize
 from tuner.errors import Failure, FailureKind, IncomparableError, RoundError
 from tuner.measure.statistics import log_ratio
-from tuner.records import OFF
+from tuner.records import OFF, Purpose
 
 
 def refusing(times: int):
@@ -75,3 +78,22 @@ def test_the_baseline_which_was_idle_is_warmed_up_again_beside_each_candidate(
             beside[-1] += event.what == "warm-up"
     assert len(beside) >= 3, "two are explored, one is confirmed"
     assert set(beside) == {1}
+
+
+def test_candidates_share_the_rounds_of_the_baseline_which_stand_in_their_middle(make_run, events):
+    run = make_run(candidates=[{"method": "suffix", "k": [2, 4, 6]}])
+    load = run.spec.loads[0]
+    settings = [setting for setting in run.ledger.settings if not setting.is_off]
+    with bench.Bench(run, Purpose.EXPLORE) as up_beside, ExitStack() as up:
+        arms = [up.enter_context(started(run, setting, Purpose.EXPLORE)) for setting in settings]
+        for pair in range(2):
+            up_beside.measure_beside(arms, load, pair)
+    first, second, third = settings
+    rounds = [e.setting for e in events if isinstance(e, RoundStarting) and e.what != "warm-up"]
+    assert rounds == [first, OFF, second, third, third, second, OFF, first]
+    pairs = [run.ledger.pairs(setting, load, Purpose.EXPLORE) for setting in settings]
+    assert [len(of_setting) for of_setting in pairs] == [2, 2, 2]
+    for of_round in zip(*pairs, strict=True):
+        assert len({pair.baseline.figures.tpot_ms_p50 for pair in of_round}) == 1
+        assert len({pair.candidate.figures.tpot_ms_p50 for pair in of_round}) == 3
+    assert [pair.baseline.order for pair in (of_setting[0] for of_setting in pairs)] == [1, 0, 0]

@@ -16,11 +16,6 @@ from tuner.predict.forecast import geometric_tokens
 from tuner.records import OFF, Estimate, Purpose, Screen, Setting, Stage
 
 
-@pytest.fixture
-def events() -> list:
-    return []
-
-
 def started(events: list) -> list[str]:
     return [e.setting.method for e in events if isinstance(e, EngineStarting)]
 

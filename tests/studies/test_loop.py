@@ -19,11 +19,6 @@ SUFFIX = Setting.of({"method": "suffix", "num_speculative_tokens": 4})
 NGRAM = Setting.of({"method": "ngram", "num_speculative_tokens": 4})
 
 
-@pytest.fixture
-def events() -> list[Event]:
-    return []
-
-
 def ignore(event: Event) -> None:
     """An observer that looks away."""
 

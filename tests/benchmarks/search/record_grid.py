@@ -35,7 +35,6 @@ from studies.run import Run
 from studies.screen import screen
 from studies.screen_text import baseline_runner, record_answers, recorded
 from studies.space import enumerate_settings
-from tests.benchmarks.search.beside import measure_beside
 from tests.benchmarks.search.grid_file import (
     Body,
     conditions,
@@ -134,7 +133,6 @@ class Recording:
         self, bench: Bench, purpose: Purpose, settings: Sequence[Setting], pairs: int
     ) -> None:
         with ExitStack() as up:
-            bench.baseline()
             arms: dict[Setting, Arm] = {}
             for setting in settings:
                 try:
@@ -142,7 +140,6 @@ class Recording:
                 except EngineError as error:
                     record_failure(self.run, setting, error.failure)
                     print(f"{setting.label} failed: {error.failure}")
-            bench.baseline().cool()  # it was idle
             self.measure_arms(bench, purpose, arms, pairs)
 
     def measure_with_live_k(self, settings: Sequence[Setting]) -> None:
@@ -155,14 +152,12 @@ class Recording:
     def measure_live_together(self, bench: Bench, of: Sequence[Sequence[Setting]]) -> None:
         """The drafts go through their k together."""
         with ExitStack() as up:
-            bench.baseline()
             lives: list[tuple[Sequence[Setting], Live]] = []
             for group in of:
                 try:
                     lives.append((group, up.enter_context(live_started(self.run, group))))
                 except EngineError as error:
                     print(f"live k of {group[0].proposer} failed: {error.failure}")
-            bench.baseline().cool()
             for k in sorted({setting.k for group, _ in lives for setting in group}):
                 arms: dict[Setting, Arm] = {}
                 for setting, live in [(s, live) for group, live in lives for s in group]:
@@ -182,8 +177,7 @@ class Recording:
         for load in self.run.spec.loads:
             for pair in range(pairs):
                 if found := [arms[s] for s in arms if (load, pair) in wanted[s]]:
-                    plan = found[0].deck.plan(load, self.run.spec.workload)
-                    measure_beside(bench, plan, found, pair)
+                    bench.measure_beside(found, load, pair)
 
     def missing(self, setting: Setting, purpose: Purpose, pairs: int) -> list[Wanted]:
         return [
