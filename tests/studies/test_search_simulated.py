@@ -12,8 +12,8 @@ from statistics import median
 
 import pytest
 
-from tests.benchmarks.search.searches import NEAR, SEARCHES, Trace, run
-from tests.benchmarks.search.world import Drawn, World
+from tests.benchmarks.search.searches import SEARCHES, Trace, run
+from tests.benchmarks.search.world import NEAR, Drawn, World
 from tuner.predict.forecast import geometric_tokens
 from tuner.records import Estimate, Screen, Setting
 from tuner.spec import Load

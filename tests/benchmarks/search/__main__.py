@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -19,8 +20,8 @@ import numpy as np
 
 from tests.benchmarks.search.grid_file import RESULTS, fullest
 from tests.benchmarks.search.growth import grown
-from tests.benchmarks.search.searches import NEAR, SEARCHES, Trace, run
-from tests.benchmarks.search.world import World, load_world
+from tests.benchmarks.search.searches import SEARCHES, Trace, run
+from tests.benchmarks.search.world import NEAR, World, load_world
 
 BUILD = Path("build/bench")
 SEEDS = 200
@@ -106,6 +107,8 @@ def main() -> None:
         "near": f"within {NEAR:.0%} and the grid's own error of {world.error:.1%}",
         "searches": searches,
     }
+    if world.live:
+        body["live_beside_plain"] = asdict(world.live_beside_plain)
     write("search", body, keep=given.keep)
 
 

@@ -15,8 +15,16 @@ from typing import Any
 from studies.ledger import Pair
 from studies.run import Run
 from studies.screen_text import recordings
-from tuner.records import OFF, EngineStart, Estimate, Measurement, Purpose, Setting
-from tuner.spec import Load
+from tuner.records import (
+    OFF,
+    Context,
+    EngineStart,
+    Estimate,
+    Measurement,
+    Purpose,
+    Setting,
+)
+from tuner.spec import Load, StudySpec
 
 RESULTS = Path("tests/benchmarks/results")
 BUILD = Path("build/bench/grid.json")
@@ -87,15 +95,15 @@ def pairs_of(body: Body, config: Mapping[str, Any], load: Load, purpose: Purpose
     return [pair for pair in body["pairs"] if {name: pair[name] for name in of} == of]
 
 
-def conditions(run: Run) -> Body:
+def conditions(spec: StudySpec, context: Context) -> Body:
     return {
-        "host": str(run.context.host),
-        "engine": f"{run.context.engine.name} {run.context.engine.version}",
+        "host": str(context.host),
+        "engine": f"{context.engine.name} {context.engine.version}",
         "runner": "V1",
-        "engine_args": dict(run.spec.engine.args),
-        "engine_env": dict(run.spec.engine.env),
-        "workload": run.spec.workload.model_dump(mode="json"),
-        "objective": run.spec.objective,
+        "engine_args": dict(spec.engine.args),
+        "engine_env": dict(spec.engine.env),
+        "workload": spec.workload.model_dump(mode="json"),
+        "objective": spec.objective,
     }
 
 
@@ -107,7 +115,7 @@ def grid(run: Run, models_dir: Path) -> Body:
     measured = run.store.measurements(context=run.ledger.context)
     settings = [setting for setting in run.ledger.settings if not setting.is_off]
     return {
-        "conditions": conditions(run),
+        "conditions": conditions(run.spec, run.context),
         "loads": [load.key for load in run.spec.loads],
         "settings": [portable(setting.speculative_config, models_dir) for setting in settings],
         "starts": [_start(start, measured, models_dir) for start in starts],

@@ -8,6 +8,7 @@ An hour or more on two cores.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,12 @@ from studies.events import Event
 from studies.loop import optimize
 from studies.projection import make_optuna_tables
 from tests.benchmarks.search.__main__ import write
-from tests.benchmarks.search.grid_file import portable
+from tests.benchmarks.search.grid_file import conditions, portable
 from tests.benchmarks.search.record_grid import STUDY
 from tests.benchmarks.search.world import World, load_world
 from tuner import demo
 from tuner.display import describe
-from tuner.records import Purpose, Setting
+from tuner.records import OFF, Purpose, Setting
 from tuner.settings import Settings
 from tuner.spec_file import load_study
 from tuner.store import Store, open_store
@@ -35,16 +36,24 @@ def say(event: Event) -> None:
         print(line, flush=True)
 
 
-def explored(store: Store, name: str) -> list[dict[str, Any]]:
+def explored(store: Store, name: str) -> list[tuple[Setting, float]]:
     """Every candidate's engine start that exploring made, in order, with its seconds."""
     rounds = store.measurements(study=name)
     found = []
     for start in store.engine_starts(name):
         ends = [m.measured_at for m in rounds if m.engine_start == start.id]
         if start.purpose in {Purpose.EXPLORE, Purpose.LIVE_K} and not start.setting.is_off and ends:
-            seconds = (max(ends) - start.started_at).total_seconds()
-            found.append({"setting": start.setting.label, "seconds": seconds})
+            found.append((start.setting, (max(ends) - start.started_at).total_seconds()))
     return found
+
+
+def starts_to_near(world: World, settings: Sequence[Setting]) -> int | None:
+    """After how many starts, the baseline's counted, one near the best of each load was measured.
+
+    By the recorded grid's truth; None if never.
+    """
+    counts = range(len(settings) + 1)
+    return next((1 + n for n in counts if world.is_near([OFF, *settings[:n]])), None)
 
 
 def run(search: str, settings: Settings, world: World | None) -> dict[str, Any]:
@@ -54,16 +63,24 @@ def run(search: str, settings: Settings, world: World | None) -> dict[str, Any]:
     with open_store(settings.storage_url, settings.data_dir, also=make_optuna_tables) as store:
         answers = optimize(spec, store, settings, say)
         starts = explored(store, spec.name)
+        measured_on = store.study(spec.name).context
+        assert measured_on is not None, "it has explored"
+        under = conditions(spec, store.context(measured_on))
+        runners = {start.facts.runner for start in store.engine_starts(spec.name)}
+    settled = [_by_the_grid(setting, settings) for setting, _ in starts]
     return {
+        "conditions": under | {"runner": "/".join(sorted(filter(None, runners)))},
+        "starts_to_near_by_the_grid": world and starts_to_near(world, settled),
         "starts_when_done": 1 + len(starts),
-        "explored": starts,
+        "explored": [{"setting": s.label, "seconds": seconds} for s, seconds in starts],
         "recommended": [
             {
                 "load": answer.load.key,
                 "setting": Setting.of(answer.speculative_config).label,
                 "speedup": answer.speedup.model_dump(),
-                "regret_by_the_grid": _regret(
-                    world, portable(answer.speculative_config, settings.models_dir), answer.load
+                "regret_by_the_grid": world
+                and world.regret(
+                    _by_the_grid(Setting.of(answer.speculative_config), settings), answer.load
                 ),
             }
             for answer in answers
@@ -71,9 +88,9 @@ def run(search: str, settings: Settings, world: World | None) -> dict[str, Any]:
     }
 
 
-def _regret(world: World | None, config: dict[str, Any] | None, load: Any) -> float | None:
-    """By the recorded grid's truth; None without one."""
-    return None if world is None else world.regret(Setting.of(config), load)
+def _by_the_grid(setting: Setting, settings: Settings) -> Setting:
+    """As the recorded grid names it."""
+    return Setting.of(portable(setting.speculative_config, settings.models_dir))
 
 
 def main() -> None:

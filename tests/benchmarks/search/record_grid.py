@@ -209,7 +209,7 @@ def main() -> None:
         reap(settings.data_dir / "engines")
         run = grid_run(store, settings, models_dir)
         os.sched_setaffinity(0, OTHER_CORES)  # after the host was asked how many it has
-        recording = Recording(run, models_dir, earlier(conditions(run)))
+        recording = Recording(run, models_dir, earlier(conditions(run.spec, run.context)))
         try:
             recording.record_all()
         except KeyboardInterrupt:

@@ -179,17 +179,14 @@ class Trace:
     recommended: Mapping[Load, Setting]
 
 
-NEAR = 0.03
-
-
 def run(search: Search, world: World, seed: int) -> Trace:
     study = Study.begin(world, seed)
     starts, seconds = 1, world.baseline_s
-    near: tuple[int, float] | None = (starts, seconds) if _is_near(study) else None
+    near: tuple[int, float] | None = (starts, seconds) if world.is_near(study.outcomes) else None
     for start in search(study):
         pairs = study.measure(start)
         starts, seconds = starts + 1, seconds + world.seconds(pairs)
-        if near is None and _is_near(study):
+        if near is None and world.is_near(study.outcomes):
             near = starts, seconds
     recommended = {load: _recommended(study, load) for load in world.loads}
     regret = max(world.regret(setting, load) for load, setting in recommended.items())
@@ -200,16 +197,6 @@ def run(search: Search, world: World, seed: int) -> Trace:
         seconds_when_done=seconds,
         regret=regret,
         recommended=recommended,
-    )
-
-
-def _is_near(study: Study) -> bool:
-    """Whether what was measured holds a setting within 3 % and the grid's own error, everywhere."""
-    world = study.world
-    allowed = NEAR + world.error
-    return all(
-        any(world.regret(setting, load) <= allowed for setting in study.outcomes)
-        for load in world.loads
     )
 
 

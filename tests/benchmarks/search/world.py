@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
-from statistics import fmean
+from statistics import fmean, stdev
 from typing import Any
 
 from studies.ledger import EXPLORE_PAIRS
@@ -20,6 +20,7 @@ from tuner.records import OFF, Estimate, Screen, Setting
 from tuner.spec import Load
 
 CONFIRM_PAIRS = 5
+NEAR = 0.03
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,14 @@ class World:
         """How much slower than the best a setting is at a load, as a log."""
         return self.best(load) - (0.0 if setting == OFF else self.truth[setting, load])
 
+    def is_near(self, settings: Iterable[Setting]) -> bool:
+        """Whether one of them is within 3 % and the grid's own error of the best, at every load."""
+        measured = tuple(settings)
+        return all(
+            any(self.regret(setting, load) <= NEAR + self.error for setting in measured)
+            for load in self.loads
+        )
+
     def draw(
         self, setting: Setting, load: Load, *, pairs: int, random: Random, live: bool
     ) -> list[Drawn]:
@@ -100,6 +109,17 @@ class World:
             draft_coverage=fmean(coverages) if coverages else None,
             steps=sum(d.steps for d in drawn),
         )
+
+    @property
+    def live_beside_plain(self) -> Estimate:
+        """By how much the log speed-up is another where k was changed live, over all settings."""
+        differences = [
+            fmean(d.log_ratio for d in drawn) - fmean(d.log_ratio for d in self.pairs[key])
+            for key, drawn in self.live.items()
+        ]
+        mean = fmean(differences)
+        margin = 1.96 * stdev(differences) / math.sqrt(len(differences))
+        return Estimate(mean, mean - margin, mean + margin)
 
     @property
     def pair_sd(self) -> float:
