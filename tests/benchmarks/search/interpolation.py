@@ -1,15 +1,18 @@
 """Two measured k of a draft predict the rest: ``python -m tests.benchmarks.search.interpolation``.
 
 For every draft and load of the recorded grid the model sees two k of that draft at that load alone,
-and predicts the speed-up at the others, whose own recorded interval must be under 4 %.
+and predicts the speed-up at the others, whose own recorded interval must be under 4 % to judge it.
+All recorded pairs count: of plain starts, held out, and with k changed live.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import math
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any
@@ -24,6 +27,16 @@ from tuner.spec import Load
 MEASURED = (2, 6)
 SURE = 0.04
 """Half of a point's own 95 % interval, as a share; a wider one can't judge a prediction."""
+
+
+def pooled(world: World) -> World:
+    """With all that was recorded of a setting as its pairs."""
+    further = (world.confirming, world.live)
+    pairs = {
+        key: [*drawn, *(pair for of in further for pair in of.get(key, ()))]
+        for key, drawn in world.pairs.items()
+    }
+    return replace(world, pairs=pairs)
 
 
 def predictions(world: World) -> Iterator[dict[str, Any]]:
@@ -70,25 +83,34 @@ def _pair_sd(world: World, setting: Setting, load: Load) -> float:
     )
 
 
+def _errors(found: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    errors = [each["error"] for each in found]
+    if not errors:
+        return {"points": 0}
+    return {"points": len(errors), "median_error": median(errors), "worst_error": max(errors)}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.search.interpolation")
     parser.add_argument("--grid", type=Path, help="default: the fullest recorded grid")
     parser.add_argument("--keep", action="store_true", help=f"write a dated copy to {RESULTS}")
     given = parser.parse_args()
     path = given.grid or fullest()
-    found = list(predictions(load_world(path)))
-    errors = [each["error"] for each in found if each["counts"]]
+    found = list(predictions(pooled(load_world(path))))
     for each in found:
         mark = " " if each["counts"] else "?"
         print(
             f"{mark} {each['setting']:40} {each['load']:14} predicted {each['predicted']:.3f}"
             f" measured {each['measured']:.3f} error {each['error']:.1%}"
         )
-    told = {"points": len(errors), "of": len(found)}
-    if errors:
-        told |= {"median_error": median(errors), "worst_error": max(errors)}
+    told = {
+        "sure": _errors([each for each in found if each["counts"]]),
+        "all, their own noise included": _errors(found),
+    }
     print(told)
-    write("interpolation", {"measured_k": MEASURED, **told, "predictions": found}, keep=given.keep)
+    conditions = json.loads(path.read_text())["conditions"] | {"grid": path.name}
+    body = {"conditions": conditions, "measured_k": MEASURED, **told, "predictions": found}
+    write("interpolation", body, keep=given.keep)
 
 
 if __name__ == "__main__":
