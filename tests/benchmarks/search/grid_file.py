@@ -28,6 +28,7 @@ from tuner.spec import Load, StudySpec
 
 RESULTS = Path("tests/benchmarks/results")
 BUILD = Path("build/bench/grid.json")
+RUNNER = "V1"
 MEASURED = (Purpose.EXPLORE, Purpose.CONFIRM, Purpose.LIVE_K)
 
 Body = dict[str, Any]
@@ -99,7 +100,7 @@ def conditions(spec: StudySpec, context: Context) -> Body:
     return {
         "host": str(context.host),
         "engine": f"{context.engine.name} {context.engine.version}",
-        "runner": "V1",
+        "runner": RUNNER,
         "engine_args": dict(spec.engine.args),
         "engine_env": dict(spec.engine.env),
         "workload": spec.workload.model_dump(mode="json"),
@@ -107,11 +108,16 @@ def conditions(spec: StudySpec, context: Context) -> Body:
     }
 
 
+def check_runner(starts: Sequence[EngineStart]) -> None:
+    """Raises SystemExit for another runner than that of the conditions."""
+    if runners := {s.facts.runner for s in starts if s.facts.runner} - {RUNNER}:
+        raise SystemExit(f"recorded with {runners}, and the grid is one of runner {RUNNER}")
+
+
 def grid(run: Run, models_dir: Path) -> Body:
     """What this machine has recorded so far. Raises SystemExit for another runner than V1."""
     starts = run.store.engine_starts(run.spec.name)
-    if runners := {s.facts.runner for s in starts if s.facts.runner} - {"V1"}:
-        raise SystemExit(f"recorded with {runners}, and the grid is one of runner V1")
+    check_runner(starts)
     measured = run.store.measurements(context=run.ledger.context)
     settings = [setting for setting in run.ledger.settings if not setting.is_off]
     return {

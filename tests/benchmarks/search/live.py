@@ -16,7 +16,7 @@ from studies.events import Event
 from studies.loop import optimize
 from studies.projection import make_optuna_tables
 from tests.benchmarks.search.__main__ import write
-from tests.benchmarks.search.grid_file import conditions, portable
+from tests.benchmarks.search.grid_file import check_runner, conditions, portable
 from tests.benchmarks.search.record_grid import STUDY
 from tests.benchmarks.search.world import World, load_world
 from tuner import demo
@@ -63,13 +63,12 @@ def run(search: str, settings: Settings, world: World | None) -> dict[str, Any]:
     with open_store(settings.storage_url, settings.data_dir, also=make_optuna_tables) as store:
         answers = optimize(spec, store, settings, say)
         starts = explored(store, spec.name)
-        measured_on = store.study(spec.name).context
-        assert measured_on is not None, "it has explored"
-        under = conditions(spec, store.context(measured_on))
-        runners = {start.facts.runner for start in store.engine_starts(spec.name)}
+        every = store.engine_starts(spec.name)
+        check_runner(every)
+        under = conditions(spec, store.context(every[-1].context))
     settled = [_by_the_grid(setting, settings) for setting, _ in starts]
     return {
-        "conditions": under | {"runner": "/".join(sorted(filter(None, runners)))},
+        "conditions": under,
         "starts_to_near_by_the_grid": world and starts_to_near(world, settled),
         "starts_when_done": 1 + len(starts),
         "explored": [{"setting": s.label, "seconds": seconds} for s, seconds in starts],
