@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from tuner.answers import Recommendation, Verification
 from tuner.errors import Failure
+from tuner.measure.agreement import Agreement
 from tuner.records import (
     Comparison,
     Measurement,
@@ -99,6 +100,13 @@ class Failed:
 
 
 @dataclass(frozen=True)
+class LiveKCompared:
+    """What the pairs of a live and a plain engine say so far of one k."""
+
+    found: Agreement
+
+
+@dataclass(frozen=True)
 class Confirmed:
     comparison: Comparison
 
@@ -125,6 +133,7 @@ Event = (
     | Screened
     | Explored
     | Failed
+    | LiveKCompared
     | Confirmed
     | Answered
     | Verified

@@ -31,7 +31,7 @@ def seen(ledger: Ledger) -> list[Seen]:
         for load in ledger.spec.loads
         if (pairs := ledger.explored_pairs(setting, load))
     ]
-    sd = _pair_sd([_log_step_ratios(ledger, pairs) for _, _, pairs in found])
+    sd = pair_sd([_log_step_ratios(ledger, pairs) for _, _, pairs in found])
     return [_seen(ledger, *each, sd) for each in found]
 
 
@@ -80,17 +80,16 @@ def _tokens_per_step(pair: Pair) -> float:
     return pair.candidate.figures.tokens_per_decode_step or 1.0
 
 
-def _pair_sd(ratios: Sequence[Sequence[float]]) -> float:
-    """Pooled over all that has more than one pair, drawn to PAIR_SD while that is little."""
-    squares = sum(
-        math.fsum((value - fmean(each)) ** 2 for value in each) for each in ratios if each
-    )
-    degrees = sum(len(each) - 1 for each in ratios if each)
+def pair_sd(log_step_ratios: Sequence[Sequence[float]]) -> float:
+    """Of one pair, pooled over what has more than one, drawn to PAIR_SD while that is little."""
+    measured = [each for each in log_step_ratios if each]
+    squares = sum(math.fsum((value - fmean(each)) ** 2 for value in each) for each in measured)
+    degrees = sum(len(each) - 1 for each in measured)
     return math.sqrt((PAIR_SD_PAIRS * PAIR_SD**2 + squares) / (PAIR_SD_PAIRS + degrees))
 
 
 def _seen(
-    ledger: Ledger, setting: Setting, load: Load, pairs: Sequence[Pair], pair_sd: float
+    ledger: Ledger, setting: Setting, load: Load, pairs: Sequence[Pair], sd_of_a_pair: float
 ) -> Seen:
     figures = [pair.candidate.figures for pair in pairs]
     tokens = fmean(_tokens_per_step(pair) for pair in pairs)
@@ -99,7 +98,7 @@ def _seen(
         setting=setting,
         load=load,
         step_ratio=math.exp(fmean(_log_step_ratios(ledger, pairs))),
-        sd=pair_sd / math.sqrt(len(pairs)),
+        sd=sd_of_a_pair / math.sqrt(len(pairs)),
         tokens_per_decode_step=tokens,
         draft_coverage=fmean(coverages) if coverages else None,
         steps=sum(f.output_tokens for f in figures) / tokens,

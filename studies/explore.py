@@ -33,7 +33,7 @@ def explore(run: Run, bench: Bench, screens: Mapping[Setting, Screen]) -> dict[S
     with optuna_view as projection:
         while _affordable(run, outcomes) and (wanted := _wanted(run, screens, outcomes)):
             setting = projection.ask(wanted, search)
-            _measure_live(run, bench, _live_group(run, setting, wanted))
+            _measure_live(run, bench, screens, _live_group(run, setting, wanted))
             failure = bench.measure_pairs(setting, partial(missing, run, setting))
             if failure is not None:
                 record_failure(run, setting, failure)
@@ -78,19 +78,29 @@ def _live_group(run: Run, setting: Setting, wanted: Sequence[Setting]) -> tuple[
     return next((group for group in groups(wanted) if setting in group), ())
 
 
-def _measure_live(run: Run, bench: Bench, group: Sequence[Setting]) -> None:
-    """Where it fails, plain engines measure what is missing."""
+def _measure_live(
+    run: Run, bench: Bench, screens: Mapping[Setting, Screen], group: Sequence[Setting]
+) -> None:
+    """One k after the other, while any is worth it. Where it fails, plain engines go on."""
 
-    def still_missing() -> list[tuple[Setting, Load, int]]:
-        return [
-            (setting, load, pair)
-            for setting in group
-            for load, pair in missing(run, setting, Purpose.LIVE_K)
-        ]
+    def next_missing() -> list[tuple[Setting, Load, int]]:
+        promising_k = [s for s in _wanted(run, screens, run.ledger.outcomes()) if s in group]
+        for setting in [*_begun_live(run, group), *promising_k[:1]]:
+            if pairs := missing(run, setting, Purpose.LIVE_K):
+                return [(setting, load, pair) for load, pair in pairs]
+        return []
 
-    failure = measure_live(run, bench, group, still_missing) if group else None
+    failure = measure_live(run, bench, group, next_missing) if group else None
     if failure is not None:
         run.observe(Warned(f"k could not be changed live, so plain engines are started: {failure}"))
+
+
+def _begun_live(run: Run, group: Sequence[Setting]) -> list[Setting]:
+    return [
+        setting
+        for setting in group
+        if any(run.ledger.pairs(setting, load, Purpose.LIVE_K) for load in run.spec.loads)
+    ]
 
 
 def missing(run: Run, setting: Setting, purpose: Purpose = Purpose.EXPLORE) -> list[Wanted]:

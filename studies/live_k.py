@@ -14,6 +14,7 @@ from typing import Any
 
 from studies.arm import Arm, started
 from studies.bench import Bench
+from studies.events import LiveKCompared
 from studies.run import Run
 from tuner.engine.live_k import LiveK, live_command, live_setting
 from tuner.errors import EngineError, Failure, FailureKind, RoundError, UsageError
@@ -237,6 +238,7 @@ def _agreement(live: Live, plain: Arm) -> Agreement:
         taken = {arm.start.id: arm.measure(plan, len(pairs)).measured for arm in arms}
         pairs.append((taken[live.arm.start.id], taken[plain.start.id]))
         found = agreement(setting.k, pairs)
+        run.observe(LiveKCompared(found))
         if found.is_settled:
             return found
 

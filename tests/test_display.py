@@ -10,6 +10,7 @@ from studies.events import (
     Event,
     Explored,
     Failed,
+    LiveKCompared,
     RoundMeasured,
     RoundStarting,
     Screened,
@@ -20,7 +21,8 @@ from studies.events import (
 from tests.factories import NGRAM, comparison, measurement, screen, study_spec, verification
 from tuner.display import LiveProgress, PlainProgress, progress
 from tuner.errors import Failure, FailureKind
-from tuner.records import OFF, Purpose, Screen, Setting, Stage, StartedFacts
+from tuner.measure.agreement import Agreement
+from tuner.records import OFF, Estimate, Purpose, Screen, Setting, Stage, StartedFacts
 from tuner.spec import Load
 
 SUFFIX = Setting.of({"method": "suffix", "num_speculative_tokens": 8})
@@ -36,6 +38,7 @@ EVENTS: list[Event] = [
     StageEntered(Stage.EXPLORE, "2 settings", 65.0),
     Explored(NGRAM, {load: math.log(1.5) for load in LOADS}, before=True),
     Failed(SUFFIX, Failure(FailureKind.OUT_OF_MEMORY, "no room"), final=True),
+    LiveKCompared(Agreement(4, ((20.0, 20.0),), Estimate(math.log(1.02)), None, None)),
     Confirmed(comparison(log_ratio=math.log(1.4), low=math.log(1.3), high=math.log(1.5))),
     Verified(verification(load=LOADS[0])),
     RoundStarting(NGRAM, Load(concurrency=4), "pair 3"),
@@ -56,6 +59,7 @@ def test_without_a_terminal_every_event_is_a_line() -> None:
     assert "failed suffix k=8: out of memory: no room" in text
     assert f"screened {NGRAM.label}: 1.75 tokens per decode step (1.50 to 2.00)" in text
     assert "not screened suffix k=8: no interpreter" in text
+    assert "k=4 changed live, pair 1: 1.02x a plain step" in text
     assert "1.40x (1.30x to 1.50x" in text
     assert "concurrency 4: holds: still better than off" in text
     assert len(text.splitlines()) == len(EVENTS) - 1  # a round's start is not worth a line

@@ -21,6 +21,7 @@ from studies.events import (
     Event,
     Explored,
     Failed,
+    LiveKCompared,
     RoundMeasured,
     RoundStarting,
     Scoring,
@@ -54,6 +55,9 @@ def describe(event: Event) -> str | None:  # noqa: C901, PLR0911, PLR0912 - a li
         case Failed(setting, failure, final):
             again = "" if final else "; it is tried again"
             return f"failed {setting.label}: {failure}{again}"
+        case LiveKCompared(found):
+            steps = ratio(found.log_ratio.value)
+            return f"  k={found.k} changed live, pair {len(found.step_times)}: {steps} a plain step"
         case Confirmed(c):
             low, high = ratio(c.low), ratio(c.high)
             n = len(c.pairs)

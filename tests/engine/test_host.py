@@ -4,6 +4,8 @@ import os
 import platform
 from pathlib import Path
 
+import pytest
+
 from tuner.engine.host import _cpu_model, host_facts
 
 
@@ -18,8 +20,31 @@ def test_the_host_as_it_is() -> None:
 
 def test_the_processor_by_its_name(tmp_path: Path) -> None:
     cpuinfo = tmp_path / "cpuinfo"
-    cpuinfo.write_text("processor\t: 0\nmodel\t\t: 1\nmodel name\t: Fast CPU @ 3.0GHz: v2\n")
+    cpuinfo.write_text("processor\t: 0\nmodel name\t: Fast CPU @ 3.0GHz: v2\n")
     assert _cpu_model(cpuinfo) == "Fast CPU @ 3.0GHz: v2"
+
+
+@pytest.mark.parametrize(
+    ("lines", "told"),
+    [
+        ("flags: fpu avx avx2", "AMD EPYC (family 25, model 1, AVX2)"),
+        ("flags: avx2 avx512f avx512_bf16", "AMD EPYC (family 25, model 1, AVX512 with bfloat16)"),
+        ("flags: amx_bf16 avx2 avx512f", "AMD EPYC (family 25, model 1, AMX)"),
+        ("flags: fpu", "AMD EPYC (family 25, model 1)"),
+    ],
+)
+def test_processors_of_one_name_are_told_apart(tmp_path: Path, lines: str, told: str) -> None:
+    """Two machines that both said "AMD EPYC" took 84 and 250 ms for the same token."""
+    cpuinfo = tmp_path / "cpuinfo"
+    one = f"processor: 0\ncpu family: 25\nmodel: 1\nmodel name: AMD EPYC\n{lines}\n\n"
+    cpuinfo.write_text(one + one.replace("processor: 0", "processor: 1"))
+    assert _cpu_model(cpuinfo) == told
+
+
+def test_an_arm_processor(tmp_path: Path) -> None:
+    cpuinfo = tmp_path / "cpuinfo"
+    cpuinfo.write_text("processor\t: 0\nCPU implementer\t: 0x41\nCPU part\t: 0xd40\n")
+    assert _cpu_model(cpuinfo) == f"{platform.machine()} (part 0xd40)"
 
 
 def test_a_processor_without_a_name(tmp_path: Path) -> None:

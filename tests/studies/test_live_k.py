@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import pytest
 
 from studies.bench import Bench
-from studies.events import EngineStarting
+from studies.events import EngineStarting, LiveKCompared
 from studies.ledger import missing_pairs
 from studies.live_k import TRUST, Trust, check_live_k, groups, measure_live, trusted
 from tests.factories import engine_start
@@ -149,6 +149,8 @@ class TestCheck:
         assert trusted(run, "draft_model") is True
         assert trusted(run, "ngram") is None
         assert run.store.measurements() == []
+        told = [len(e.found.step_times) for e in events if isinstance(e, LiveKCompared)]
+        assert told == [n + 1 for at in found.at for n in range(len(at.step_times))]
 
     def test_an_engine_that_always_pays_for_its_largest_k_is_not_trusted(self, make_run):
         run = make_run({"pays_for_largest_k": True})

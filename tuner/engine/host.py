@@ -11,6 +11,17 @@ import pynvml
 
 from tuner.records import HostFacts
 
+CPU_KIND = {"cpu family": "family", "model": "model", "CPU part": "part"}
+"""What /proc/cpuinfo says of a processor beside its name, on x86 and on ARM."""
+
+INSTRUCTION_SETS = {
+    "amx_bf16": "AMX",
+    "avx512_bf16": "AVX512 with bfloat16",
+    "avx512f": "AVX512",
+    "avx2": "AVX2",
+}
+"""By their flags, the widest first: those that decide how vLLM computes on x86."""
+
 
 def host_facts() -> HostFacts:
     """The host's CPU, memory and NVIDIA GPUs; the device is ``cuda`` where there are any."""
@@ -26,12 +37,21 @@ def host_facts() -> HostFacts:
 
 
 def _cpu_model(cpuinfo: Path) -> str:
-    """The processor's own name; ARM kernels give none, so there it is the architecture."""
+    """The processor's name, family, model and widest instruction set, as far as they are told.
+
+    A virtual machine often says "AMD EPYC" of processors that differ by a factor of three: vLLM
+    picks its kernels by their instruction sets. ARM kernels give no name; there it is the
+    architecture.
+    """
+    told: dict[str, str] = {}
     for line in cpuinfo.read_text().splitlines():
         name, _, value = line.partition(":")
-        if name.strip() == "model name":
-            return value.strip()
-    return platform.machine()
+        told.setdefault(name.strip(), value.strip())
+    flags = set(told.get("flags", "").split())
+    kind = [f"{name} {told[key]}" for key, name in CPU_KIND.items() if key in told]
+    kind += [name for flag, name in INSTRUCTION_SETS.items() if flag in flags][:1]
+    model = told.get("model name", platform.machine())
+    return f"{model} ({', '.join(kind)})" if kind else model
 
 
 def _gpus() -> tuple[tuple[str, ...], str | None]:

@@ -8,8 +8,8 @@ from itertools import product
 from random import Random
 from statistics import fmean
 
-from tests.benchmarks.search.world import Drawn, World
-from tuner.predict.forecast import Forecast, Seen, geometric_tokens
+from tests.benchmarks.search.world import Drawn, World, seen
+from tuner.predict.forecast import Forecast, geometric_tokens
 from tuner.records import Estimate, Screen, Setting
 
 KS = (1, 2, 3, 4, 6, 8)
@@ -24,7 +24,8 @@ SCREEN_ERROR = 0.02
 def grown(world: World, drafts: int, seed: int) -> World:
     """A world of so many drafts and nothing else."""
     random = Random(seed)
-    fitted = Forecast(world.screens, world.verify_cost, _seen(world))
+    recorded = seen(world.pairs)
+    fitted = Forecast(world.screens, world.verify_cost, recorded)
     residuals = _residuals(world, fitted)
     screens = {}
     for number in range(drafts):
@@ -35,7 +36,7 @@ def grown(world: World, drafts: int, seed: int) -> World:
             low, high = tokens * (1 - 2 * SCREEN_ERROR), tokens * (1 + 2 * SCREEN_ERROR)
             estimate = Estimate(tokens, max(1.0, low), high)
             screens[setting] = Screen(setting, "simulated", estimate, None, 1.0, draft_cost=cost)
-    model = Forecast(screens, world.verify_cost, _seen(world))
+    model = Forecast(screens, world.verify_cost, recorded)
     truth, pairs = {}, {}
     for screen, load in product(screens.values(), world.loads):
         found = model.speedup(screen.setting, load).mean + random.choice(residuals)
@@ -57,11 +58,6 @@ def _draft(number: int, k: int) -> Setting:
     return Setting.of(
         {"method": "draft_model", "model": f"draft-{number:02d}", "num_speculative_tokens": k}
     )
-
-
-def _seen(world: World) -> list[Seen]:
-    """Every recorded pair at once."""
-    return [world.seen(setting, load, drawn) for (setting, load), drawn in world.pairs.items()]
 
 
 def _residuals(world: World, fitted: Forecast) -> list[float]:

@@ -1,8 +1,8 @@
 """Two measured k of a draft predict the rest: ``python -m tests.benchmarks.search.interpolation``.
 
-For every draft and load of the recorded grid the model sees two k of that draft at that load alone,
-and predicts the speed-up at the others, whose own recorded interval must be under 4 % to judge it.
-All recorded pairs count: of plain starts, held out, and with k changed live.
+For every draft and load of each recorded grid, whole or not, the model sees two k of that draft at
+that load alone, and predicts the speed-up at the others, whose own recorded interval must be under
+4 % to judge it. All recorded pairs count: of plain starts, held out, and with k changed live.
 """
 
 from __future__ import annotations
@@ -13,13 +13,12 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
 from tests.benchmarks.search.__main__ import write
-from tests.benchmarks.search.grid_file import RESULTS, fullest
-from tests.benchmarks.search.world import World, load_world, pooled_sd
+from tests.benchmarks.search.grid_file import RESULTS
+from tests.benchmarks.search.world import World, pooled_sd, recorded_world, seen
 from tuner.predict.forecast import Forecast
 from tuner.records import Setting
 from tuner.spec import Load
@@ -44,10 +43,11 @@ def predictions(world: World) -> Iterator[dict[str, Any]]:
     for setting in world.settings:
         if not setting.has_no_draft_model:
             drafts[setting.proposer].append(setting)
-    for of_draft in drafts.values():
+    with_both = [of for of in drafts.values() if {s.k for s in of} >= set(MEASURED)]
+    for of_draft in with_both:
         for load in world.loads:
-            seen = [world.seen(s, load, world.pairs[s, load]) for s in of_draft if s.k in MEASURED]
-            forecast = Forecast(world.screens, world.verify_cost, seen)
+            measured = {(s, load): world.pairs[s, load] for s in of_draft if s.k in MEASURED}
+            forecast = Forecast(world.screens, world.verify_cost, seen(measured))
             for setting in of_draft:
                 if setting.k not in MEASURED:
                     yield _compared(world, forecast, setting, load)
@@ -90,27 +90,32 @@ def _errors(found: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return {"points": len(errors), "median_error": median(errors), "worst_error": max(errors)}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.search.interpolation")
-    parser.add_argument("--grid", type=Path, help="default: the fullest recorded grid")
-    parser.add_argument("--keep", action="store_true", help=f"write a dated copy to {RESULTS}")
-    given = parser.parse_args()
-    path = given.grid or fullest()
-    found = list(predictions(pooled(load_world(path))))
-    for each in found:
-        mark = " " if each["counts"] else "?"
-        print(
-            f"{mark} {each['setting']:40} {each['load']:14} predicted {each['predicted']:.3f}"
-            f" measured {each['measured']:.3f} error {each['error']:.1%}"
-        )
-    told = {
+def _told(found: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    return {
         "sure": _errors([each for each in found if each["counts"]]),
         "all, their own noise included": _errors(found),
     }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.search.interpolation")
+    parser.add_argument("--keep", action="store_true", help=f"write a dated copy to {RESULTS}")
+    keep = parser.parse_args().keep
+    grids = {}
+    for path in sorted(RESULTS.glob("grid-*.json")):
+        print(path.name)
+        found = list(predictions(pooled(recorded_world(path))))
+        for each in found:
+            mark = " " if each["counts"] else "?"
+            print(
+                f"{mark} {each['setting']:40} {each['load']:14} predicted {each['predicted']:.3f}"
+                f" measured {each['measured']:.3f} error {each['error']:.1%}"
+            )
+        conditions = json.loads(path.read_text())["conditions"]
+        grids[path.name] = {"conditions": conditions, **_told(found), "predictions": found}
+    told = _told([each for grid in grids.values() for each in grid["predictions"]])
     print(told)
-    conditions = json.loads(path.read_text())["conditions"] | {"grid": path.name}
-    body = {"conditions": conditions, "measured_k": MEASURED, **told, "predictions": found}
-    write("interpolation", body, keep=given.keep)
+    write("interpolation", {"measured_k": MEASURED, **told, "grids": grids}, keep=keep)
 
 
 if __name__ == "__main__":

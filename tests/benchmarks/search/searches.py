@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import product
 from random import Random
 from statistics import fmean
 
@@ -17,14 +16,23 @@ from studies.evidence import smoothed
 from studies.ledger import CONTENDER_PAIRS, EXPLORE_PAIRS, Outcome
 from studies.sampler import UnexploredSampler, distributions, full_parameters
 from studies.search import SCREEN_BEST, contends, promising, screen_best
-from tests.benchmarks.search.world import Drawn, World
-from tuner.predict.forecast import Forecast, Seen
+from tests.benchmarks.search.world import Drawn, World, seen
+from tuner.predict.forecast import Forecast
 from tuner.predict.gain import WORTH_A_START, rank
 from tuner.records import OFF, Screen, Setting
 from tuner.spec import Load
 
-Start = Sequence[Setting]
-"""The settings that one engine start measures."""
+
+@dataclass(frozen=True)
+class Step:
+    """What a search measures next: on a plain start of its own, or with k changed live.
+
+    ``starts`` is False on the live engine that the step before it left up.
+    """
+
+    setting: Setting
+    live: bool = False
+    starts: bool = True
 
 
 @dataclass
@@ -34,18 +42,18 @@ class Study:
     world: World
     random: Random
     screens: Mapping[Setting, Screen]
-    seen: list[Seen]
+    pairs: dict[tuple[Setting, Load], list[Drawn]]
     outcomes: dict[Setting, Outcome]
 
     @classmethod
     def begin(cls, world: World, seed: int) -> Study:
         random = Random(seed)
         off = Outcome(OFF, dict.fromkeys(world.loads, 0.0))
-        return cls(world, random, world.rescreened(random), [], {OFF: off})
+        return cls(world, random, world.rescreened(random), {}, {OFF: off})
 
     @property
     def forecast(self) -> Forecast:
-        return Forecast(self.screens, self.world.verify_cost, self.seen)
+        return Forecast(self.screens, self.world.verify_cost, seen(self.pairs))
 
     @property
     def space(self) -> tuple[Setting, ...]:
@@ -55,50 +63,54 @@ class Study:
     def unexplored(self) -> list[Setting]:
         return [setting for setting in self.world.settings if setting not in self.outcomes]
 
-    def measure(self, start: Start) -> int:
-        """As exploring does: more pairs where a setting contends. Returns how many it took."""
-        draw = partial(self.world.draw, random=self.random, live=len(start) > 1)
-        every = list(product(start, self.world.loads))
-        drawn = {key: draw(*key, pairs=EXPLORE_PAIRS) for key in every}
-        self._know(start, drawn)
-        for setting, load in [key for key in every if self._contends(*key)]:
-            drawn[setting, load] += draw(setting, load, pairs=CONTENDER_PAIRS - EXPLORE_PAIRS)
-        self._know(start, drawn)
-        self.seen += [self.world.seen(*key, of) for key, of in drawn.items()]
-        return sum(len(of) for of in drawn.values())
+    @property
+    def promising(self) -> list[Setting]:
+        return promising(self.forecast, self.outcomes, self.space, self.world.loads)
 
-    def _know(self, start: Start, drawn: Mapping[tuple[Setting, Load], Sequence[Drawn]]) -> None:
-        for setting in start:
-            ratios = {
-                load: fmean(d.log_ratio for d in drawn[setting, load]) for load in self.world.loads
-            }
-            self.outcomes[setting] = Outcome(setting, ratios)
+    def measure(self, step: Step) -> int:
+        """As exploring does: more pairs where a setting contends. Returns how many it took."""
+        setting = step.setting
+        draw = partial(self.world.draw, setting, random=self.random, live=step.live)
+        for load in self.world.loads:
+            self.pairs[setting, load] = draw(load, pairs=EXPLORE_PAIRS)
+        self._know(setting)
+        for load in [load for load in self.world.loads if self._contends(setting, load)]:
+            self.pairs[setting, load] += draw(load, pairs=CONTENDER_PAIRS - EXPLORE_PAIRS)
+        self._know(setting)
+        return sum(len(self.pairs[setting, load]) for load in self.world.loads)
+
+    def _know(self, setting: Setting) -> None:
+        ratios = {
+            load: fmean(d.log_ratio for d in self.pairs[setting, load]) for load in self.world.loads
+        }
+        self.outcomes[setting] = Outcome(setting, ratios)
 
     def _contends(self, setting: Setting, load: Load) -> bool:
         ratios = {s: outcome.log_ratios[load] for s, outcome in self.outcomes.items()}
         return contends(ratios.pop(setting), ratios.values())
 
 
-Search = Callable[[Study], Iterator[Start]]
-"""Names what to start next, as long as it wants more; it looks at the study after each."""
+Search = Callable[[Study], Iterator[Step]]
+"""Names what to measure next, as long as it wants more; it looks at the study after each."""
 
 
-def ours(study: Study) -> Iterator[Start]:
-    while wanted := promising(study.forecast, study.outcomes, study.space, study.world.loads):
-        yield wanted[:1]
+def ours(study: Study) -> Iterator[Step]:
+    while wanted := study.promising:
+        yield Step(wanted[0])
 
 
-def ours_live(study: Study) -> Iterator[Start]:
-    """One start of a draft measures every k of it that could still win."""
-    loads = study.world.loads
-    while wanted := promising(study.forecast, study.outcomes, study.space, loads):
+def ours_live(study: Study) -> Iterator[Step]:
+    """One start of a draft measures its k one after the other, while any could still win."""
+    while wanted := study.promising:
         first = wanted[0]
-        group = [setting for setting in wanted if setting.proposer == first.proposer]
-        live = [s for s in group if all((s, load) in study.world.live for load in loads)]
-        yield live if first in live and len(live) > 1 else [first]
+        group = [s for s in wanted if s.proposer == first.proposer and study.world.has_live(s)]
+        live = first in group and len(group) > 1
+        yield Step(first, live=live)
+        while live and (left := [setting for setting in study.promising if setting in group]):
+            yield Step(left[0], live=True, starts=False)
 
 
-def without_screen(study: Study) -> Iterator[Start]:
+def without_screen(study: Study) -> Iterator[Step]:
     study.screens = {
         setting: replace(screen, tokens_per_decode_step=None, draft_coverage=None)
         for setting, screen in study.screens.items()
@@ -106,38 +118,38 @@ def without_screen(study: Study) -> Iterator[Start]:
     yield from ours(study)
 
 
-def without_model(study: Study) -> Iterator[Start]:
+def without_model(study: Study) -> Iterator[Step]:
     """In the order of the first forecast, which no measurement changes."""
     first = study.forecast
     for gain in rank(first, (), study.world.settings, study.world.loads):
         best = max(outcome.score for outcome in study.outcomes.values())
         if len(study.outcomes) > 1 and fmean(gain.by_load.values()) < WORTH_A_START + best:
             return
-        yield [gain.setting]
+        yield Step(gain.setting)
 
 
-def screen_top3(study: Study) -> Iterator[Start]:
+def screen_top3(study: Study) -> Iterator[Step]:
     first = study.forecast
     for _ in range(SCREEN_BEST):
         wanted = screen_best(first, study.outcomes, study.space, study.world.loads)
         if wanted:
-            yield wanted[:1]
+            yield Step(wanted[0])
 
 
-def tpe(study: Study) -> Iterator[Start]:
+def tpe(study: Study) -> Iterator[Step]:
     yield from _optuna(study, TPESampler(n_startup_trials=4, seed=study.random.randrange(2**31)))
 
 
-def at_random(study: Study) -> Iterator[Start]:
+def at_random(study: Study) -> Iterator[Step]:
     yield from _optuna(study, RandomSampler(seed=study.random.randrange(2**31)))
 
 
-def whole_grid(study: Study) -> Iterator[Start]:
+def whole_grid(study: Study) -> Iterator[Step]:
     for setting in study.world.settings:
-        yield [setting]
+        yield Step(setting)
 
 
-def _optuna(study: Study, inner: optuna.samplers.BaseSampler) -> Iterator[Start]:
+def _optuna(study: Study, inner: optuna.samplers.BaseSampler) -> Iterator[Step]:
     """Until every setting was started: Optuna has no rule of its own to stop by."""
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     view = optuna.create_study(direction="maximize")
@@ -146,7 +158,7 @@ def _optuna(study: Study, inner: optuna.samplers.BaseSampler) -> Iterator[Start]
         view.sampler = UnexploredSampler(study.space, left, inner)
         asked = view.ask(space)
         setting = next(s for s in left if full_parameters(s, space) == asked.params)
-        yield [setting]
+        yield Step(setting)
         view.tell(asked, study.outcomes[setting].score)
 
 
@@ -183,9 +195,10 @@ def run(search: Search, world: World, seed: int) -> Trace:
     study = Study.begin(world, seed)
     starts, seconds = 1, world.baseline_s
     near: tuple[int, float] | None = (starts, seconds) if world.is_near(study.outcomes) else None
-    for start in search(study):
-        pairs = study.measure(start)
-        starts, seconds = starts + 1, seconds + world.seconds(pairs)
+    for step in search(study):
+        pairs = study.measure(step)
+        starts += step.starts
+        seconds += step.starts * world.start_s + pairs * world.pair_s
         if near is None and world.is_near(study.outcomes):
             near = starts, seconds
     recommended = {load: _recommended(study, load) for load in world.loads}

@@ -12,6 +12,7 @@ from random import Random
 from statistics import fmean, stdev
 from typing import Any
 
+from studies.evidence import pair_sd
 from studies.ledger import EXPLORE_PAIRS
 from tests.benchmarks.search.grid_file import settings_of
 from tuner.predict.baseline_steps import verify_cost
@@ -33,6 +34,13 @@ class Drawn:
     draft_coverage: float | None
     steps: float
 
+    @property
+    def log_step_ratio(self) -> float:
+        return math.log(self.tokens_per_decode_step) - self.log_ratio
+
+
+Pairs = Mapping[tuple[Setting, Load], Sequence[Drawn]]
+
 
 @dataclass(frozen=True)
 class World:
@@ -44,8 +52,8 @@ class World:
 
     settings: tuple[Setting, ...]
     loads: tuple[Load, ...]
-    pairs: Mapping[tuple[Setting, Load], Sequence[Drawn]]
-    live: Mapping[tuple[Setting, Load], Sequence[Drawn]]
+    pairs: Pairs
+    live: Pairs
     truth: Mapping[tuple[Setting, Load], float]
     error: float
     screens: Mapping[Setting, Screen]
@@ -54,7 +62,7 @@ class World:
     pair_s: float
     baseline_s: float
     device: str = "cpu"
-    confirming: Mapping[tuple[Setting, Load], Sequence[Drawn]] = field(default_factory=dict)
+    confirming: Pairs = field(default_factory=dict)
 
     def best(self, load: Load) -> float:
         return max(0.0, *(self.truth[s, load] for s in self.settings if (s, load) in self.truth))
@@ -70,6 +78,9 @@ class World:
             any(self.regret(setting, load) <= NEAR + self.error for setting in measured)
             for load in self.loads
         )
+
+    def has_live(self, setting: Setting) -> bool:
+        return all((setting, load) in self.live for load in self.loads)
 
     def draw(
         self, setting: Setting, load: Load, *, pairs: int, random: Random, live: bool
@@ -88,28 +99,11 @@ class World:
         moved: dict[str, float] = defaultdict(lambda: random.gauss(0, 1))
         return {s: _moved(screen, moved[s.proposer]) for s, screen in self.screens.items()}
 
-    def seconds(self, pairs: int) -> float:
-        """What one start that measures so many pairs, of all its settings and loads, takes."""
-        return self.start_s + pairs * self.pair_s
-
     @property
     def whole_s(self) -> float:
         """What measuring every setting once takes, as plainly as exploring does."""
         pairs = EXPLORE_PAIRS * len(self.loads)
-        return self.baseline_s + len(self.settings) * self.seconds(pairs)
-
-    def seen(self, setting: Setting, load: Load, drawn: Sequence[Drawn]) -> Seen:
-        ratios = [math.log(d.tokens_per_decode_step) - d.log_ratio for d in drawn]
-        coverages = [d.draft_coverage for d in drawn if d.draft_coverage is not None]
-        return Seen(
-            setting=setting,
-            load=load,
-            step_ratio=math.exp(fmean(ratios)),
-            sd=self.pair_sd / math.sqrt(len(drawn)),
-            tokens_per_decode_step=fmean(d.tokens_per_decode_step for d in drawn),
-            draft_coverage=fmean(coverages) if coverages else None,
-            steps=sum(d.steps for d in drawn),
-        )
+        return self.baseline_s + len(self.settings) * (self.start_s + pairs * self.pair_s)
 
     @property
     def live_beside_plain(self) -> Estimate:
@@ -130,12 +124,26 @@ class World:
     @property
     def pair_sd(self) -> float:
         """Of one pair's step ratio, pooled over all that was recorded."""
-        return pooled_sd(
-            [
-                [math.log(d.tokens_per_decode_step) - d.log_ratio for d in drawn]
-                for drawn in self.pairs.values()
-            ]
-        )
+        return pooled_sd([[d.log_step_ratio for d in drawn] for drawn in self.pairs.values()])
+
+
+def seen(pairs: Pairs) -> list[Seen]:
+    """As a study takes them whose only pairs these are."""
+    sd = pair_sd([[d.log_step_ratio for d in drawn] for drawn in pairs.values()])
+    return [_seen(*key, drawn, sd) for key, drawn in pairs.items()]
+
+
+def _seen(setting: Setting, load: Load, drawn: Sequence[Drawn], sd_of_a_pair: float) -> Seen:
+    coverages = [d.draft_coverage for d in drawn if d.draft_coverage is not None]
+    return Seen(
+        setting=setting,
+        load=load,
+        step_ratio=math.exp(fmean(d.log_step_ratio for d in drawn)),
+        sd=sd_of_a_pair / math.sqrt(len(drawn)),
+        tokens_per_decode_step=fmean(d.tokens_per_decode_step for d in drawn),
+        draft_coverage=fmean(coverages) if coverages else None,
+        steps=sum(d.steps for d in drawn),
+    )
 
 
 def pooled_sd(groups: Sequence[Sequence[float]]) -> float:
@@ -154,16 +162,27 @@ def _moved(screen: Screen, deviations: float) -> Screen:
 
 def load_world(path: Path) -> World:
     """The recorded grid. Raises SystemExit where the grid is not whole."""
+    world = recorded_world(path)
+    every = settings_of(json.loads(path.read_text()))
+    if left := [setting.label for setting in every if setting not in world.settings]:
+        raise SystemExit(f"{path}: not recorded yet: {', '.join(left)}")
+    return world
+
+
+def recorded_world(path: Path) -> World:
+    """What there is of a grid: the settings with pairs at every load."""
     body = json.loads(path.read_text())
     loads = tuple(Load.of(key) for key in body["loads"])
     explored, held_out, live = (_pairs(body, name) for name in ("explore", "confirm", "live_k"))
-    left = [s.label for s in settings_of(body) for load in loads if (s, load) not in explored]
-    if left:
-        raise SystemExit(f"{path}: not recorded yet: {', '.join(dict.fromkeys(left))}")
-    settings = tuple(dict.fromkeys(setting for setting, _ in explored))
+    settings = tuple(
+        setting
+        for setting in settings_of(body)
+        if all((setting, load) in explored for load in loads)
+    )
+    explored = {key: drawn for key, drawn in explored.items() if key[0] in settings}
     truth = {key: fmean(d.log_ratio for d in drawn) for key, drawn in explored.items()}
     truth |= {key: fmean(d.log_ratio for d in drawn) for key, drawn in held_out.items()}
-    steps = {float(Load.of(b["load"]).concurrency or 1): b["tpot_ms_p50"] for b in body["baseline"]}
+    steps = _baseline_steps(body)
     pairs = [pair for pair in body["pairs"] if pair["purpose"] == "explore"]
     startups = [s["startup_s"] for s in body["starts"] if s["setting"] and s["startup_s"]]
     return World(
@@ -181,6 +200,15 @@ def load_world(path: Path) -> World:
         baseline_s=_baseline_s(body),
         confirming=held_out,
     )
+
+
+def _baseline_steps(body: Mapping[str, Any]) -> dict[float, float]:
+    """Mean step time in ms by concurrency. A study has measured each load before it explores."""
+    found: dict[float, list[float]] = defaultdict(list)
+    at_loads = [{"load": p["load"], **p["baseline"]} for p in body["pairs"]]
+    for measured in [*body["baseline"], *at_loads]:
+        found[float(Load.of(measured["load"]).concurrency or 1)].append(measured["tpot_ms_p50"])
+    return {concurrency: fmean(steps) for concurrency, steps in found.items()}
 
 
 def _baseline_s(body: Mapping[str, Any]) -> float:
