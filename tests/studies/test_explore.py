@@ -131,7 +131,7 @@ def test_where_live_k_is_trusted_one_start_measures_k_after_k(
     opened.save_screens([as_good_as_scripted(screen) for screen in screens.values()])
 
     events.clear()
-    optimize(spec, opened, settings, events.append)
+    [answer] = optimize(spec, opened, settings, events.append)
     starts = [e for e in events if isinstance(e, EngineStarting) and not e.setting.is_off]
     live, plain = starts
     assert live.purpose == Purpose.LIVE_K
@@ -142,6 +142,7 @@ def test_where_live_k_is_trusted_one_start_measures_k_after_k(
     assert 6 in explored
     if step_ms_per_k < 1:
         assert 2 not in explored
+        assert answer.speculative_config == plain.setting.speculative_config
     else:
         assert explored & {2, 4}
     assert len(loaded(settings.storage_url).trials) == 1 + len(explored)

@@ -1,6 +1,10 @@
-from studies.ledger import CONTENDER_PAIRS, EXPLORE_PAIRS
+from statistics import fmean
+
+from studies.ledger import CONTENDER_PAIRS, EXPLORE_PAIRS, Ledger
 from studies.loop import optimize
 from studies.schedule import ANY_NUMBER, schedule
+from studies.search import contends
+from studies.space import enumerate_settings
 from tests.predict.test_forecast import draft
 from tuner.records import Purpose
 from tuner.spec import Load
@@ -42,7 +46,11 @@ def test_under_bursts_a_schedule_is_measured_beside_the_best_fixed_k(fake_study,
     assert found.speculative_config[SCHEDULE] == [[1, 1, 5], [2, ANY_NUMBER, 1]]
     load = spec.loads[-1]
     explored = opened.measurements(study="fake", setting=found, load=load, purpose=Purpose.EXPLORE)
-    assert len(explored) in {EXPLORE_PAIRS, CONTENDER_PAIRS}
+    ledger = Ledger(opened, spec, enumerate_settings(spec), opened.study("fake").context)
+    pairs = ledger.pairs(found, load, Purpose.EXPLORE)
+    first = fmean(pair.log_ratio(spec.objective) for pair in pairs[:EXPLORE_PAIRS])
+    fixed = [o.log_ratios[load] for o in ledger.outcomes().values() if o.failure is None]
+    assert len(explored) == (CONTENDER_PAIRS if contends(first, fixed) else EXPLORE_PAIRS)
     confirmed = {c.setting.is_schedule for c in opened.comparisons("fake") if c.load == load}
     assert False in confirmed, "the best fixed k is confirmed whatever the schedule came to"
     if answer.speculative_config and SCHEDULE in answer.speculative_config:

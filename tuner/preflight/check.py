@@ -33,11 +33,12 @@ a replay says (tests/benchmarks/screen)."""
 
 
 SLOW_BFLOAT16 = (
-    "this processor has no instructions for bfloat16, and a verify step takes up to four times as"
-    " long in it as in float32: set it to float32"
+    "this processor has no instructions for bfloat16, and the matrix products of a verify step take"
+    " up to four times as long in it as in float32: set it to float32"
 )
-"""Layers of the quickstart's target, 20 rows on one core of an AMD EPYC with AVX2 (family 25, model
-1): 1445 ms in bfloat16, 325 in float32; 5 rows: 383 and 263; 1 row: 86 and 106."""
+"""torch's products in the shapes of the quickstart's target, on one core of an AMD EPYC with AVX2
+(family 25, model 1), in ms: 20 rows 1445 in bfloat16, 325 in float32; 5 rows 383, 263; 1 row 86,
+106."""
 
 
 @dataclass(frozen=True)

@@ -53,7 +53,7 @@ from tuner.errors import EngineError
 from tuner.load.prompts import load_prompts
 from tuner.records import Purpose, Setting
 from tuner.settings import Settings
-from tuner.spec import Load, StudySpec
+from tuner.spec import Load
 from tuner.spec_file import load_study
 from tuner.store import Store, open_store
 
@@ -75,13 +75,8 @@ def say(event: Event) -> None:
         print(f"{time.strftime('%H:%M:%S')} {line}", flush=True)
 
 
-def study(dtype: str) -> StudySpec:
+def grid_run(store: Store, settings: Settings, models_dir: Path) -> Run:
     spec = load_study(STUDY)
-    engine = spec.engine.model_copy(update={"args": {**spec.engine.args, "dtype": dtype}})
-    return spec.model_copy(update={"engine": engine})
-
-
-def grid_run(spec: StudySpec, store: Store, settings: Settings, models_dir: Path) -> Run:
     python = engine_python(spec, settings)
     demo.build(python, models_dir, demo.missing(spec, models_dir))
     located = demo.located(spec, models_dir)
@@ -206,18 +201,13 @@ class Recording:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.search.record_grid")
     parser.add_argument("--keep", action="store_true", help="write the dated result too")
-    parser.add_argument(
-        "--dtype",
-        default="bfloat16",
-        help="float32 where the processor has no bfloat16 instructions (default: %(default)s)",
-    )
-    given = parser.parse_args()
+    keep = parser.parse_args().keep
     models_dir = Settings().models_dir
     folder = FOLDER.absolute()
     settings = Settings(data_dir=folder, storage=f"sqlite:///{folder}/grid.db")
     with open_store(settings.storage_url, settings.data_dir, also=make_optuna_tables) as store:
         reap(settings.data_dir / "engines")
-        run = grid_run(study(given.dtype), store, settings, models_dir)
+        run = grid_run(store, settings, models_dir)
         os.sched_setaffinity(0, OTHER_CORES)  # after the host was asked how many it has
         recording = Recording(run, models_dir, earlier(conditions(run.spec, run.context)))
         try:
@@ -225,7 +215,7 @@ def main() -> None:
         except KeyboardInterrupt:
             print("stopped: the same command goes on from here")
         finally:
-            write_grid(recording.so_far(), keep=given.keep)
+            write_grid(recording.so_far(), keep=keep)
 
 
 if __name__ == "__main__":
