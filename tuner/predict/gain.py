@@ -13,8 +13,11 @@ from tuner.predict.step_time import LogNormal
 from tuner.records import OFF, Setting
 from tuner.spec import Load
 
-WORTH_A_START = 0.01
-"""Expected improvement, as a share, at the load where it is largest; below, exploring stops."""
+WORTH_A_START = 0.015
+"""Expected improvement, as a share, at the load where it is largest; below, exploring stops.
+
+As much as explored settings may differ and be taken for a tie: the few pairs of a start could not
+tell less, and each that is started for less is one more to mistake for the best."""
 
 
 @dataclass(frozen=True)

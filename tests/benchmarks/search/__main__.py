@@ -67,10 +67,12 @@ def _percentile(values: Sequence[float]) -> float:
     return float(np.percentile(values, OUT_OF_100, method="higher"))
 
 
-def write(name: str, body: dict[str, Any], *, keep: bool) -> None:
+def write(name: str, body: dict[str, Any], *, keep: bool, machine: str = "") -> None:
+    """The result; also a dated copy, named after the machine if it is about one."""
     now = datetime.now(UTC)
     text = json.dumps({"made_at": now.isoformat(timespec="seconds"), **body}, indent=2) + "\n"
-    for path in [BUILD / f"{name}.json", *([RESULTS / f"{name}-{now:%Y-%m-%d}.json"] * keep)]:
+    dated = "-".join(part for part in (name, machine, f"{now:%Y-%m-%d}") if part)
+    for path in [BUILD / f"{name}.json", *([RESULTS / f"{dated}.json"] * keep)]:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
         print(path)
@@ -86,6 +88,7 @@ def main() -> None:
     path = given.grid or fullest()
     world = load_world(path)
     conditions = json.loads(path.read_text())["conditions"] | {"grid": path.name}
+    machine = path.stem.removeprefix("grid-")
     if given.growth:
         spaces = {}
         for drafts in DRAFTS:
@@ -97,6 +100,7 @@ def main() -> None:
             "growth",
             {"simulated": True, "conditions": conditions, "drafts": spaces},
             keep=given.keep,
+            machine=machine,
         )
         return
     names = [name for name in SEARCHES if name != "ours, live k" or world.live]
@@ -109,7 +113,7 @@ def main() -> None:
     }
     if world.live:
         body["live_beside_plain"] = asdict(world.live_beside_plain)
-    write("search", body, keep=given.keep)
+    write("search", body, keep=given.keep, machine=machine)
 
 
 if __name__ == "__main__":

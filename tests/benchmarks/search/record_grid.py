@@ -60,7 +60,7 @@ from tuner.store import Store, open_store
 FOLDER = Path("build/bench/grid")
 STUDY = Path(__file__).with_name("grid.yaml")
 PAIRS = 3
-HELD_OUT_PAIRS = 4
+HELD_OUT_PAIRS = 10
 BEST = 5
 """Settings that are measured again."""
 TOGETHER = 4
