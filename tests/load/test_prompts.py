@@ -17,7 +17,7 @@ from tuner.load.prompts import (
     skipped_conversations,
     workload_sha256,
 )
-from tuner.spec import Sampling, Workload
+from tuner.spec import Budget, Sampling, Workload
 
 
 def workload_of(tmp_path: Path, text: str, name: str = "prompts.jsonl") -> Workload:
@@ -27,7 +27,7 @@ def workload_of(tmp_path: Path, text: str, name: str = "prompts.jsonl") -> Workl
 
 
 class TestBuiltin:
-    def test_about_ten_of_each_kind(self) -> None:
+    def test_thirty_and_more_of_each_kind(self) -> None:
         kinds = Counter(p.kind for p in load_prompts(Workload()))
 
         assert kinds.keys() == {
@@ -38,7 +38,10 @@ class TestBuiltin:
             "translation",
             "maths",
         }
-        assert min(kinds.values()) >= 10
+        assert min(kinds.values()) >= 32
+
+    def test_enough_for_the_screen_even_where_answers_are_short(self) -> None:
+        assert len(load_prompts(Workload())) * 32 >= Budget().screen_tokens
 
     def test_all_different_and_of_moderate_length(self) -> None:
         texts = [
