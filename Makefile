@@ -67,7 +67,7 @@ bench-screen: $(OURS) $(VLLM) models
 	@.venv/bin/python -m tests.benchmarks.screen --keep
 
 record-grid: $(OURS) $(VLLM) models
-	@echo "== Every setting of the grid on real servers: about three hours; goes on where it was stopped"
+	@echo "== Every setting of the grid on real servers: about four hours; goes on where it was stopped"
 	@.venv/bin/python -m tests.benchmarks.search.record_grid --keep
 
 bench-search: $(OURS)

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.benchmarks.search.grid_file import RESULTS, fullest
+from tests.benchmarks.search.grid_file import RESULTS, surest
 from tests.benchmarks.search.growth import grown
 from tests.benchmarks.search.searches import SEARCHES, Trace, run
 from tests.benchmarks.search.world import NEAR, World, load_world
@@ -80,12 +80,14 @@ def write(name: str, body: dict[str, Any], *, keep: bool, machine: str = "") -> 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.search")
-    parser.add_argument("--grid", type=Path, help="default: the fullest recorded grid")
+    parser.add_argument(
+        "--grid", type=Path, help="default: the recorded grid with the surest truth"
+    )
     parser.add_argument("--seeds", type=int, default=SEEDS)
     parser.add_argument("--growth", action="store_true", help="simulated spaces of many drafts")
     parser.add_argument("--keep", action="store_true", help=f"write a dated copy to {RESULTS}")
     given = parser.parse_args()
-    path = given.grid or fullest()
+    path = given.grid or surest()
     world = load_world(path)
     conditions = json.loads(path.read_text())["conditions"] | {"grid": path.name}
     machine = path.stem.removeprefix("grid-")

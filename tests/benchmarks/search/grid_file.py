@@ -34,9 +34,14 @@ MEASURED = (Purpose.EXPLORE, Purpose.CONFIRM, Purpose.LIVE_K)
 Body = dict[str, Any]
 
 
-def fullest() -> Path:
-    """The recorded grid with the most in it, of those kept; else the one being recorded."""
-    return max(RESULTS.glob("grid-*.json"), key=lambda path: path.stat().st_size, default=BUILD)
+def surest() -> Path:
+    """Of the grids kept, the one with the most held-out pairs; else the one being recorded."""
+    return max(RESULTS.glob("grid-*.json"), key=_held_out, default=BUILD)
+
+
+def _held_out(path: Path) -> int:
+    pairs = json.loads(path.read_text())["pairs"]
+    return sum(pair["purpose"] == Purpose.CONFIRM for pair in pairs)
 
 
 def earlier(conditions: Body) -> Body | None:

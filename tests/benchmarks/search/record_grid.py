@@ -1,4 +1,4 @@
-"""Records the grid: ``python -m tests.benchmarks.search.record_grid``, three hours on two cores.
+"""Records the grid: ``python -m tests.benchmarks.search.record_grid``, four hours on two cores.
 
 Every setting of ``grid.yaml`` has one plain engine start beside the baseline, with PAIRS pairs at
 each load; TOGETHER settings share the baseline's rounds. Before that, answers of the baseline are
