@@ -91,7 +91,7 @@ class Bench:
                     "workload": {"output_tokens": 24, "requests": 2},
                     "loads": [{"concurrency": 1}],
                     "price": {"usd_per_hour": 0.1},
-                    "budget": {"screen_tokens": 1500},
+                    "budget": {"screen_tokens": 1500},  # 6,000 take minutes, and show no more here
                     "precision": 0.4,
                 }
             )
