@@ -52,6 +52,7 @@ class Row:
             "tokens_per_decode_step": _estimate(screen.tokens_per_decode_step),
             "acceptance_length": _estimate(screen.acceptance_length),
             "draft_coverage": screen.draft_coverage,
+            "drafted_per_decode_step": screen.drafted_per_decode_step,
             "by_kind": {kind: _estimate(found) for kind, found in screen.by_kind.items()},
             "draft_cost": screen.draft_cost,
             "requests": screen.requests,

@@ -170,6 +170,7 @@ def screen(**changes: Any) -> Screen:
         tokens_per_decode_step=Estimate(1.75, 1.5, 2.0),
         acceptance_length=Estimate(2.25, 2.0, 2.5),
         draft_coverage=0.6,
+        drafted_per_decode_step=2.4,
         by_kind={"chat": Estimate(1.5, 1.25, 1.75), "code": Estimate(2.0)},
         draft_cost=0.0,
         requests=48,

@@ -391,10 +391,12 @@ class Screen:
     """What replaying the baseline's recorded answers says of a setting that was not started.
 
     Numbers are of decode steps at any load; intervals are over requests. ``by_kind`` has the tokens
-    per decode step of each kind of prompt. ``draft_cost`` is the draft's parameters as a share of
-    the target's, 0 for methods without a model, None where unknown. ``tokens`` were replayed, over
-    ``requests`` answers of the ``measurements`` named. ``reason`` says why a setting can't be
-    replayed; then all numbers are None.
+    per decode step of each kind of prompt. ``draft_coverage`` is the share of the steps that draft,
+    ``drafted_per_decode_step`` the tokens drafted in one on average: k where every step drafts k.
+    ``draft_cost`` is the draft's parameters as a share of the target's, 0 for methods without a
+    model, None where unknown. ``tokens`` were replayed, over ``requests`` answers of the
+    ``measurements`` named. ``reason`` says why a setting can't be replayed; then all numbers are
+    None.
     """
 
     setting: Setting
@@ -402,6 +404,7 @@ class Screen:
     tokens_per_decode_step: Estimate | None = None
     acceptance_length: Estimate | None = None
     draft_coverage: float | None = None
+    drafted_per_decode_step: float | None = None
     by_kind: Mapping[str, Estimate] = field(default_factory=dict)
     draft_cost: float | None = None
     requests: int = 0

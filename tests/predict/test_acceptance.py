@@ -34,6 +34,7 @@ def test_numbers_are_ratios_of_sums_and_acceptance_leaves_out_the_step_that_the_
     assert found.acceptance_length is not None
     assert found.acceptance_length.value == (4 + 2 + 1 + 3) / 4
     assert found.draft_coverage == 6 / 7
+    assert found.drafted_per_decode_step == 18 / 7
 
 
 def test_it_names_what_it_was_replayed_over() -> None:
@@ -61,7 +62,7 @@ def test_where_nothing_was_drafted_there_is_no_acceptance_and_no_interval() -> N
     found = of([[Step(0, 0)] * 4] * 3)
     assert found.tokens_per_decode_step == Estimate(1.0)
     assert found.acceptance_length is None
-    assert found.draft_coverage == 0.0
+    assert found.draft_coverage == found.drafted_per_decode_step == 0.0
 
 
 def test_one_answer_has_no_interval() -> None:

@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -48,6 +49,14 @@ def test_a_method_that_drafts_seldom_pays_seldom() -> None:
     screens = {often: screen(often, 1.5, cost=0.0), seldom: screen(seldom, 1.5, coverage=0.2)}
     forecast = Forecast(screens, VERIFY, [])
     assert forecast.step_time(seldom, FOUR).value < forecast.step_time(often, FOUR).value
+
+
+def test_a_step_costs_what_was_drafted_not_what_could_have_been() -> None:
+    """Suffix drafts as far as it is sure, mostly far less than its k."""
+    suffix, two = draft(8, "x", "suffix"), ngram(2)
+    drafting = replace(screen(suffix, 1.7, coverage=0.75), drafted_per_decode_step=2.0)
+    forecast = Forecast({suffix: drafting, two: screen(two, 1.7)}, VERIFY, [])
+    assert forecast.step_time(suffix, FOUR).mean == forecast.step_time(two, FOUR).mean
 
 
 def test_measured_acceptance_corrects_the_screen_at_every_k() -> None:

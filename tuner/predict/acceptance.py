@@ -38,6 +38,7 @@ class _Answer:
     steps: int
     tokens: int
     drafting_steps: int
+    drafted: int
     drafts: int
     accepted: int
 
@@ -63,6 +64,7 @@ def screened(
         kind: _tokens_per_decode_step([answer for answer in answers if answer.kind == kind])
         for kind in kinds
     }
+    decode_steps = sum(answer.steps for answer in answers)
     return Screen(
         setting=setting,
         context=context,
@@ -70,8 +72,8 @@ def screened(
         acceptance_length=_ratio(
             [(answer.kind, answer.drafts + answer.accepted, answer.drafts) for answer in answers]
         ),
-        draft_coverage=sum(answer.drafting_steps for answer in answers)
-        / sum(answer.steps for answer in answers),
+        draft_coverage=sum(answer.drafting_steps for answer in answers) / decode_steps,
+        drafted_per_decode_step=sum(answer.drafted for answer in answers) / decode_steps,
         by_kind={kind: estimate for kind, estimate in by_kind.items() if estimate},
         draft_cost=draft_cost,
         requests=len(recorded),
@@ -99,6 +101,7 @@ def _counted(recorded: Recorded, steps: Sequence[Step]) -> _Answer:
         steps=len(steps),
         tokens=len(recorded.token_ids) - 1,
         drafting_steps=sum(step.drafted > 0 for step in steps),
+        drafted=sum(step.drafted for step in steps),
         drafts=sum(step.drafted > 0 for step in whole),
         accepted=sum(step.accepted for step in whole),
     )

@@ -125,7 +125,10 @@ class Forecast:
         return Drafter(setting.proposer, screen.draft_cost if screen else None)
 
     def _drafted(self, setting: Setting) -> float:
-        """Tokens drafted a decode step: k where every step drafts."""
+        """Tokens drafted a decode step, replayed; else k in each of the steps that draft."""
+        screen = self._screens.get(setting)
+        if screen is not None and screen.drafted_per_decode_step is not None:
+            return screen.drafted_per_decode_step
         return setting.k * self._coverage.get(setting, 1.0)
 
 

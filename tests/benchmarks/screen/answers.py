@@ -20,11 +20,11 @@ from tuner.spec import Load, Sampling, Workload
 DRAFTS = ("smollm2", "draft-noise-0.1", "draft-noise-0.2", "draft-10-layers")
 KS = (1, 2, 4, 8)
 TEMPERATURES = (0.0, 0.8)
-REQUESTS, OUTPUT_TOKENS, CONCURRENCY = 48, 128, 16
+REQUESTS, OUTPUT_TOKENS, CONCURRENCY = 192, 32, 16
 """Up to 6,144 output tokens at each temperature: an answer that ends by itself is shorter."""
 FEW_REQUESTS = 16
 """Enough to see whether a replay takes the engine's steps; acceptance needs more."""
-SAMPLED_REQUESTS = 32
+SAMPLED_REQUESTS = 128
 """Of an engine that speculates above temperature 0, where sampling takes most of the time here."""
 MENDED = Path(__file__).with_name("mended")
 """Holds a plugin that every engine loads: see there."""

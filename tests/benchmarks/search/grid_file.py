@@ -135,6 +135,7 @@ def grid(run: Run, models_dir: Path) -> Body:
                 "setting": portable(setting.speculative_config, models_dir),
                 "tokens_per_decode_step": _estimate(screen.tokens_per_decode_step),
                 "draft_coverage": screen.draft_coverage,
+                "drafted_per_decode_step": screen.drafted_per_decode_step,
                 "draft_cost": screen.draft_cost,
                 "tokens": screen.tokens,
                 "reason": screen.reason,

@@ -112,7 +112,9 @@ def ours_live(study: Study) -> Iterator[Step]:
 
 def without_screen(study: Study) -> Iterator[Step]:
     study.screens = {
-        setting: replace(screen, tokens_per_decode_step=None, draft_coverage=None)
+        setting: replace(
+            screen, tokens_per_decode_step=None, draft_coverage=None, drafted_per_decode_step=None
+        )
         for setting, screen in study.screens.items()
     }
     yield from ours(study)

@@ -242,6 +242,7 @@ def _screens(body: Mapping[str, Any]) -> dict[Setting, Screen]:
             tokens_per_decode_step=row["tokens_per_decode_step"]
             and Estimate(*row["tokens_per_decode_step"]),
             draft_coverage=row["draft_coverage"],
+            drafted_per_decode_step=row.get("drafted_per_decode_step"),
             draft_cost=row["draft_cost"],
             tokens=row["tokens"],
             reason=row["reason"],
