@@ -29,6 +29,7 @@ from tuner.store import Store, open_store, upgrade
 from tuner.store import check as check_schema
 
 if TYPE_CHECKING:
+    from studies.events import Observer
     from studies.live_k import Trust
 
 app = typer.Typer(
@@ -106,14 +107,12 @@ def optimize(
     from studies.projection import make_optuna_tables  # noqa: PLC0415
     from studies.screening import screened, screening_s  # noqa: PLC0415
     from studies.sources import find_study  # noqa: PLC0415
-    from tuner.display import progress  # noqa: PLC0415
 
     settings = _settings(storage)
     spec = find_study(study, settings)
     opened = open_store(settings.storage_url, settings.data_dir, also=make_optuna_tables)
-    with opened as store, progress(Console(stderr=True), spec) as observe:
-        with _told_of_interrupts(f"`tuner optimize {study}` goes on from here"):
-            answers = run(spec, store, settings, observe, until=Stage(until))
+    with opened as store, _shown(spec, f"`tuner optimize {study}` goes on from here") as observe:
+        answers = run(spec, store, settings, observe, until=Stage(until))
         if until is Until.SCREEN:
             rows = screened(store, store.study(spec.name), settings)
             seconds = screening_s(store, spec.name)
@@ -196,7 +195,6 @@ def verify(
     changed and none is lost. The study itself stays as it is.
     """
     from studies.verify import verify as run  # noqa: PLC0415 - Optuna takes a second to import
-    from tuner.display import progress  # noqa: PLC0415
     from tuner.verdict import exit_code  # noqa: PLC0415
     from tuner.verify_table import verifications, verifications_body  # noqa: PLC0415
 
@@ -205,10 +203,7 @@ def verify(
         answers = tables.finished(store, study)
         answers = answers if load is None else [tables.at_load(answers, load)]
         spec = store.study(answers[0].study).spec
-        with (
-            progress(Console(stderr=True), spec) as observe,
-            _told_of_interrupts("the study's answers stay as they were"),
-        ):
+        with _shown(spec, "the study's answers stay as they were") as observe:
             found = run(answers, store, settings, observe)
     _print(verifications(found), verifications_body(found), output)
     raise typer.Exit(exit_code(found))
@@ -308,24 +303,26 @@ def _interrupt(_signal: int, _frame: FrameType | None) -> None:
 def _check_live_k(spec: StudySpec, settings: Settings) -> list[Trust]:
     from studies.live_k_check import check_study  # noqa: PLC0415 - Optuna takes a second to import
     from studies.projection import make_optuna_tables  # noqa: PLC0415
-    from tuner.display import progress  # noqa: PLC0415
 
     opened = open_store(settings.storage_url, settings.data_dir, also=make_optuna_tables)
-    with (
-        opened as store,
-        progress(Console(stderr=True), spec) as observe,
-        _told_of_interrupts("the methods that were checked whole are kept"),
-    ):
+    what_is_kept = "the methods that were checked whole are kept"
+    with opened as store, _shown(spec, what_is_kept) as observe:
         return check_study(spec, store, settings, observe)
 
 
 @contextmanager
-def _told_of_interrupts(what_is_kept: str) -> Iterator[None]:
-    try:
-        yield
-    except KeyboardInterrupt:
-        _say(f"interrupted, engines stopped; {what_is_kept}")
-        raise
+def _shown(spec: StudySpec, what_is_kept: str) -> Iterator[Observer]:
+    """Long work as it goes on; where it is interrupted, says what is kept of it."""
+    from tuner.display import progress  # noqa: PLC0415 - Optuna takes a second to import
+    from tuner.interrupts import interruptible  # noqa: PLC0415
+
+    with progress(Console(stderr=True), spec) as show:
+        try:
+            with interruptible(show) as observe:
+                yield observe
+        except KeyboardInterrupt:
+            _say(f"interrupted, engines stopped; {what_is_kept}")
+            raise
 
 
 def _settings(storage: str | None) -> Settings:
