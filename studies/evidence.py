@@ -8,7 +8,8 @@ from dataclasses import replace
 from statistics import fmean
 
 from studies.ledger import Ledger, Outcome, Pair
-from tuner.predict.baseline_steps import verify_cost
+from tuner.measure.step_gaps import step_gaps
+from tuner.predict.baseline_steps import LoadCost, verify_cost
 from tuner.predict.forecast import Forecast, Seen
 from tuner.records import OFF, Measurement, Purpose, RequestSample, Screen, Setting
 from tuner.spec import Load
@@ -19,7 +20,7 @@ PAIR_SD, PAIR_SD_PAIRS = 0.05, 4
 
 def forecast(ledger: Ledger, screens: Mapping[Setting, Screen], device: str) -> Forecast:
     """From everything that the store knows of the study by now."""
-    return Forecast(screens, verify_costs(ledger, device), seen(ledger))
+    return Forecast(screens, load_costs(ledger, device), seen(ledger))
 
 
 def seen(ledger: Ledger) -> list[Seen]:
@@ -35,20 +36,31 @@ def seen(ledger: Ledger) -> list[Seen]:
     return [_seen(ledger, *each, sd) for each in found]
 
 
-def verify_costs(ledger: Ledger, device: str) -> dict[Load, float]:
-    """Of one more token in each step by load, from the baseline's own rounds."""
+def load_costs(ledger: Ledger, device: str) -> dict[Load, LoadCost]:
+    """What the baseline's own rounds say of every load, fitted on decode-only steps.
+
+    In an open loop fewer prompts arrive while a faster answer goes on: prefills hold up both alike,
+    and their share is 0.
+    """
     steps: dict[float, list[float]] = {}
     in_flight: dict[Load, list[float]] = {}
+    prefill: dict[Load, list[float]] = {}
     for measurement in _baseline_rounds(ledger):
-        if measurement.figures.tpot_ms_p50 is None:
-            continue
         samples = ledger.store.load_samples(measurement.samples_path)
+        gaps = step_gaps(samples)
+        if gaps is None:
+            continue
         concurrency = measurement.load.concurrency or mean_in_flight(samples)
         in_flight.setdefault(measurement.load, []).append(concurrency)
-        steps.setdefault(concurrency, []).append(measurement.figures.tpot_ms_p50)
+        steps.setdefault(concurrency, []).append(gaps.decode_only_ms or gaps.all_ms)
+        if measurement.load.concurrency is not None:
+            prefill.setdefault(measurement.load, []).append(gaps.prefill_share)
     times = {concurrency: fmean(found) for concurrency, found in steps.items()}
     return {
-        load: verify_cost(fmean(in_flight.get(load) or [load.concurrency or 1]), times, device)
+        load: LoadCost(
+            verify_cost(fmean(in_flight.get(load) or [load.concurrency or 1]), times, device),
+            fmean(prefill.get(load) or [0.0]),
+        )
         for load in ledger.spec.loads
     }
 

@@ -8,7 +8,7 @@ from functools import partial
 
 from studies.bench import Bench, Wanted
 from studies.events import Explored, Failed, Warned
-from studies.evidence import forecast, verify_costs
+from studies.evidence import forecast, load_costs
 from studies.ledger import CONTENDER_PAIRS, EXPLORE_PAIRS, Outcome, missing_pairs
 from studies.live_k import groups, measure_live, trusted
 from studies.projection import Projection
@@ -63,7 +63,7 @@ def _wanted(
             now = forecast(run.ledger, screens, device)
             return each_method(now, outcomes, settings, loads)
         case "screen_best":
-            first = Forecast(screens, verify_costs(run.ledger, device), ())
+            first = Forecast(screens, load_costs(run.ledger, device), ())
             return screen_best(first, outcomes, settings, loads)
         case "tpe" | "random":
             return unexplored(outcomes, settings)

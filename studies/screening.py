@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from studies.evidence import verify_costs
+from studies.evidence import load_costs
 from studies.ledger import Ledger
 from studies.space import enumerate_settings
 from tuner import demo
@@ -25,14 +25,15 @@ class Predicted:
     """At one load: a speed-up over the baseline, and what a decode step must give to break even.
 
     ``low`` and ``high`` bound the speed-up (95 %). ``break_even_acceptance`` is the chance of each
-    drafted token to be accepted at which the setting is as fast as off; None where none is enough.
+    drafted token to be accepted at which the setting is as fast as off. Both break-even numbers are
+    None where nothing is enough.
     """
 
     load: Load
     speedup: float
     low: float
     high: float
-    break_even_tokens_per_step: float
+    break_even_tokens_per_step: float | None
     break_even_acceptance: float | None
 
 
@@ -90,7 +91,7 @@ def screened(store: Store, record: StudyRecord, settings: Settings) -> list[Row]
         )
     ledger = Ledger(store, spec, tuple(space), record.context)
     device = store.context(record.context).host.device
-    forecast = Forecast(screens, verify_costs(ledger, device), ())
+    forecast = Forecast(screens, load_costs(ledger, device), ())
     return [_row(forecast, screens[setting], spec.loads) for setting in space]
 
 
@@ -103,16 +104,19 @@ def _row(forecast: Forecast, screen: Screen, loads: tuple[Load, ...]) -> Row:
 def _predicted(forecast: Forecast, setting: Setting, load: Load) -> Predicted:
     speedup = forecast.speedup(setting, load)
     low, high = speedup.bounds()
-    needed = forecast.step_time(setting, load).value
-    enough = needed <= setting.k + 1
+    needed = forecast.break_even_tokens(setting, load)
     return Predicted(
         load=load,
         speedup=speedup.value,
         low=low,
         high=high,
         break_even_tokens_per_step=needed,
-        break_even_acceptance=acceptance_rate(needed, setting.k) if enough else None,
+        break_even_acceptance=_acceptance(needed, setting.k),
     )
+
+
+def _acceptance(tokens: float | None, k: int) -> float | None:
+    return acceptance_rate(tokens, k) if tokens is not None and tokens <= k + 1 else None
 
 
 def _estimate(found: Estimate | None) -> dict[str, float | None] | None:

@@ -33,7 +33,7 @@ def screened(rows: Sequence[Row], seconds: float) -> RenderableType:
             for each in row.predicted
             for cell in (
                 f"{each.speedup:.2f}x ({each.low:.2f}-{each.high:.2f})",
-                f"{each.break_even_tokens_per_step:.2f} tokens",
+                _needed(each.break_even_tokens_per_step),
             )
         ]
         by_kind = [_estimate(found.by_kind.get(kind)) for kind in kinds]
@@ -56,3 +56,7 @@ def _estimate(found: Estimate | None, *, bounds: bool = False) -> str:
         return "-"
     sure = f" ({found.low:.2f}-{found.high:.2f})" if bounds and found.low is not None else ""
     return f"{found.value:.2f}{sure}"
+
+
+def _needed(tokens: float | None) -> str:
+    return "never" if tokens is None else f"{tokens:.2f} tokens"

@@ -5,12 +5,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tuner.predict.baseline_steps import LoadCost
 from tuner.predict.forecast import Forecast, Seen, acceptance_rate, geometric_tokens
 from tuner.records import Estimate, Screen, Setting
 from tuner.spec import Load
 
 ALONE, FOUR = Load(concurrency=1), Load(concurrency=4)
-VERIFY = {ALONE: 0.1, FOUR: 0.25}
+VERIFY = {ALONE: LoadCost(0.1), FOUR: LoadCost(0.25)}
 
 
 def draft(k: int, name: str = "small", method: str = "draft_model") -> Setting:
@@ -57,6 +58,48 @@ def test_a_step_costs_what_was_drafted_not_what_could_have_been() -> None:
     drafting = replace(screen(suffix, 1.7, coverage=0.75), drafted_per_decode_step=2.0)
     forecast = Forecast({suffix: drafting, two: screen(two, 1.7)}, VERIFY, [])
     assert forecast.step_time(suffix, FOUR).mean == forecast.step_time(two, FOUR).mean
+
+
+HELD_UP = {ALONE: LoadCost(0.1), FOUR: LoadCost(0.25, prefill=0.25)}
+
+
+def test_other_requests_prefills_are_not_made_faster() -> None:
+    """Three quarters of the time are decoding; the rest stays, and a draft reads prompts too."""
+    setting = draft(4)
+    forecast = Forecast({setting: screen(setting, 4.0, cost=0.2)}, HELD_UP, [])
+    step = forecast.step_time(setting, FOUR).value
+    expected = 4.0 / (0.75 * step + 0.25 * 4.0 * 1.2)
+    assert forecast.speedup(setting, FOUR).value == pytest.approx(expected)
+    assert expected < 4.0 / step
+
+
+def test_a_measured_step_is_freed_of_the_prefills_between_steps() -> None:
+    """Two drafts of one size and k take one step; the better one meets more prefills per step."""
+    good, bad = draft(4, "good"), draft(4, "bad")
+    screens = {good: screen(good, 4.0), bad: screen(bad, 1.5)}
+    between = 0.75 * 2.4 + 0.25 * 1.5 * 1.2
+    held_up = Forecast(screens, HELD_UP, [seen(bad, 1.5, between, FOUR)])
+    alone = Forecast(screens, VERIFY, [seen(bad, 1.5, 2.4, FOUR)])
+    for setting in (good, bad):
+        step = held_up.step_time(setting, FOUR).value
+        assert step == pytest.approx(alone.step_time(setting, FOUR).value, rel=0.01)
+    assert held_up.speedup(good, FOUR).value < alone.speedup(good, FOUR).value
+
+
+@given(st.floats(0.05, 8), st.floats(1, 9), st.floats(0, 0.95), st.none() | st.floats(0, 2))
+def test_at_break_even_tokens_nothing_is_gained_or_lost(ratio, tokens, prefill, cost) -> None:
+    setting = draft(8)
+    costs = {ALONE: LoadCost(0.1, prefill)}
+    measured = [seen(setting, tokens, ratio)]
+    forecast = Forecast({setting: screen(setting, tokens, cost=cost)}, costs, measured)
+    needed = forecast.break_even_tokens(setting, ALONE)
+    assert math.isfinite(forecast.speedup(setting, ALONE).mean)
+    if needed is None:
+        assert forecast.speedup(setting, ALONE).value < 1
+        return
+    drag = prefill * needed * (1 + (0.1 if cost is None else cost))
+    step = forecast.step_time(setting, ALONE).value
+    assert (1 - prefill) * step + drag == pytest.approx(needed)
 
 
 def test_measured_acceptance_corrects_the_screen_at_every_k() -> None:

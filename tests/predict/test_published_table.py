@@ -9,6 +9,7 @@ import pytest
 
 from studies.confirm import finalist
 from studies.ledger import Outcome
+from tuner.predict.baseline_steps import LoadCost
 from tuner.predict.forecast import Forecast, Seen
 from tuner.records import OFF, Estimate, Screen, Setting
 from tuner.spec import Load
@@ -33,7 +34,7 @@ def forecast() -> Forecast:
         Seen(setting(k), LOAD, LENGTHS[k] * TPOT_MS[k] / PLAIN_MS, 0.005, LENGTHS[k], 1.0, 1e5)
         for k in (2, 7)
     ]
-    return Forecast(screens, {LOAD: 0.01}, seen)
+    return Forecast(screens, {LOAD: LoadCost(0.01)}, seen)
 
 
 @pytest.mark.parametrize("k", [3, 4, 5, 6])

@@ -4,11 +4,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tuner.predict.baseline_steps import LoadCost
 from tuner.predict.step_time import DISCREPANCY, Drafter, Point, StepTimes
 from tuner.spec import Load
 
 ALONE, FOUR = Load(concurrency=1), Load(concurrency=4)
-VERIFY = {ALONE: 0.1, FOUR: 0.25}
+VERIFY = {ALONE: LoadCost(0.1), FOUR: LoadCost(0.25)}
 BIG, SMALL, NONE = Drafter("big", 0.3), Drafter("small", 0.1), Drafter("ngram", 0.0)
 
 

@@ -5,6 +5,7 @@ import pytest
 from studies.evidence import smoothed
 from studies.ledger import Outcome
 from tuner.errors import Failure, FailureKind
+from tuner.predict.baseline_steps import LoadCost
 from tuner.predict.forecast import Forecast, Seen
 from tuner.records import OFF, Setting
 from tuner.spec import Load
@@ -26,7 +27,7 @@ class TestSmoothed:
     def test_halfway_between_measurement_and_forecast_at_each_load(self) -> None:
         now = Forecast(
             {},
-            {LOAD: 0.0, OTHER: 0.0},
+            {LOAD: LoadCost(0.0), OTHER: LoadCost(0.0)},
             [seen(draft(2), LOAD, 1.5), seen(draft(2), OTHER, 1.1)],
         )
         measured = Outcome(draft(2), {LOAD: 0.5, OTHER: -0.1})
@@ -42,6 +43,8 @@ class TestSmoothed:
         off = Outcome(OFF, {LOAD: 0.0})
         failed = Outcome(draft(2), {}, Failure(FailureKind.OUT_OF_MEMORY, "no room"))
 
-        found = smoothed(Forecast({}, {LOAD: 0.0}, []), {OFF: off, draft(2): failed}, [LOAD])
+        found = smoothed(
+            Forecast({}, {LOAD: LoadCost(0.0)}, []), {OFF: off, draft(2): failed}, [LOAD]
+        )
 
         assert found == {OFF: off, draft(2): failed}

@@ -1,4 +1,4 @@
-"""What one more token in a step costs, read off the baseline's own step times.
+"""What a load costs, read off the baseline's own steps.
 
 Verifying k drafted tokens for each of c requests is a step of c * (k + 1) tokens; the baseline
 takes steps of c tokens at concurrency c. So its step time as a function of concurrency says what
@@ -8,6 +8,7 @@ verifying costs before anything speculates.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from statistics import fmean
 
 import numpy as np
@@ -20,6 +21,16 @@ kernels reach less; two cores here have about 8."""
 
 GUESS_WEIGHT = 0.5
 """How much the guess counts beside one measured step time: where there is only one, it decides."""
+
+
+@dataclass(frozen=True)
+class LoadCost:
+    """At a load: one more token for each request in a step, as a share of the plain step's time;
+    and the share of the time between an answer's tokens that other requests' prefills take.
+    """
+
+    verify: float
+    prefill: float = 0.0
 
 
 def verify_cost(concurrency: float, steps_ms: Mapping[float, float], device: str) -> float:

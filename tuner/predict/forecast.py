@@ -1,6 +1,10 @@
 """What every setting of a study would come to at every load: acceptance over step time.
 
-    speed-up = tokens per decode step / (step time / the baseline's step time)
+    speed-up = tokens / ((1 - prefill) * step + prefill * tokens * (1 + draft cost))
+
+with ``tokens`` per decode step and the decode-only ``step`` over the baseline's. ``prefill`` is the
+share of the baseline's time between tokens that other requests' prefills take: in a closed loop
+each answer is held up by as many of them however fast it comes, and a draft reads prompts too.
 
 Tokens per decode step come from the screen where it could replay, and from what was measured;
 step times from what was measured, and priors. Everything is in logarithms and carries its
@@ -17,7 +21,15 @@ from statistics import fmean
 
 from scipy.optimize import brentq
 
-from tuner.predict.step_time import Drafter, LogNormal, Point, StepTimes
+from tuner.predict.baseline_steps import LoadCost
+from tuner.predict.step_time import (
+    LEAST,
+    UNKNOWN_DRAFT_COST,
+    Drafter,
+    LogNormal,
+    Point,
+    StepTimes,
+)
 from tuner.records import Screen, Setting
 from tuner.spec import Load
 
@@ -39,9 +51,9 @@ STEP_SD = 0.6
 class Seen:
     """A measured setting at a load.
 
-    ``step_ratio`` is its tokens per decode step over its speed-up: the step time against that of
-    the baseline beside it, in which the luck of a text cancels; ``sd`` is of its logarithm.
-    ``steps`` are its decode steps.
+    ``step_ratio`` is its tokens per decode step over its speed-up: the time of a step, prefills
+    between steps included, against that of the baseline beside it, in which the luck of a text
+    cancels; ``sd`` is of its logarithm. ``steps`` are its decode steps.
     """
 
     setting: Setting
@@ -54,32 +66,47 @@ class Seen:
 
 
 class Forecast:
-    """Predicts settings from screens and what was seen.
-
-    ``verify_cost`` is by load: see ``baseline_steps``.
-    """
+    """Predicts settings from screens and what was seen."""
 
     def __init__(
         self,
         screens: Mapping[Setting, Screen],
-        verify_cost: Mapping[Load, float],
+        costs: Mapping[Load, LoadCost],
         seen: Sequence[Seen],
     ) -> None:
         self._screens = screens
+        self._costs = costs
         self._seen: dict[str, list[Seen]] = defaultdict(list)
         for each in seen:
             self._seen[each.setting.proposer].append(each)
         self._coverage = _coverages(screens, seen)
-        self._steps = StepTimes(verify_cost, [self._point(each) for each in seen])
+        self._steps = StepTimes(costs, [self._point(each) for each in seen])
 
     def speedup(self, setting: Setting, load: Load) -> LogNormal:
         """Predicted, or for a setting that was seen there: what its measurement leaves unsure."""
         tokens, step = self.tokens_per_decode_step(setting), self.step_time(setting, load)
-        return LogNormal(tokens.mean - step.mean, math.hypot(tokens.sd, step.sd))
+        decoding = (1 - self._costs[load].prefill) * step.value
+        time = decoding + self._prefill(setting, load) * tokens.value
+        mean = tokens.mean - math.log(time)
+        return LogNormal(mean, decoding / time * math.hypot(tokens.sd, step.sd))
 
     def step_time(self, setting: Setting, load: Load) -> LogNormal:
-        """Over the baseline's at the same load: also how many tokens a step must give to pay."""
+        """Of a decode-only step, over the baseline's at the same load."""
         return self._steps.ratio(self._drafter(setting), self._drafted(setting), load)
+
+    def break_even_tokens(self, setting: Setting, load: Load) -> float | None:
+        """How many tokens a decode step must give to pay; None where none is enough."""
+        left = 1 - self._prefill(setting, load)
+        if left <= 0:
+            return None
+        return (1 - self._costs[load].prefill) * self.step_time(setting, load).value / left
+
+    def _prefill(self, setting: Setting, load: Load) -> float:
+        """Of other requests' prompts for each token, the draft's reading included, as a share of
+        the baseline's time for a token.
+        """
+        cost = self._drafter(setting).cost
+        return self._costs[load].prefill * (1 + (UNKNOWN_DRAFT_COST if cost is None else cost))
 
     def tokens_per_decode_step(self, setting: Setting) -> LogNormal:
         """Of the workload's text."""
@@ -115,8 +142,12 @@ class Forecast:
         return max(widths, default=ACCEPTANCE_UNKNOWN_SD)
 
     def _point(self, seen: Seen) -> Point:
+        """Without the prefills between its steps."""
         drafter, drafted = self._drafter(seen.setting), self._drafted(seen.setting)
-        return Point(drafter, drafted, seen.load, seen.step_ratio, seen.sd)
+        prefill = self._prefill(seen.setting, seen.load) * seen.tokens_per_decode_step
+        decoding = max(seen.step_ratio - prefill, LEAST * seen.step_ratio)
+        ratio = decoding / (1 - self._costs[seen.load].prefill)
+        return Point(drafter, drafted, seen.load, ratio, seen.sd * seen.step_ratio / decoding)
 
     def _drafter(self, setting: Setting) -> Drafter:
         if setting.has_no_draft_model:

@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
+from tuner.predict.baseline_steps import LoadCost
 from tuner.spec import Load
 
 OVERHEAD, OVERHEAD_SD = 0.05, 0.15
@@ -48,10 +49,6 @@ DISCREPANCY, DISCREPANCY_POINTS = 0.025, 4
 """How far a point lies off its line, as a share, before any was seen, and how many points that
 guess counts for."""
 
-SHARED = 0.5
-"""How much of a discrepancy's variance is of the number of drafted tokens and the load, whatever
-drafts: a matrix product of so many rows takes the hardware one time."""
-
 UNKNOWN_DRAFT_COST = 0.1
 """Where a draft's size is not known."""
 
@@ -71,7 +68,8 @@ class Drafter:
 
 @dataclass(frozen=True)
 class Point:
-    """A measured step time: ``ratio`` to the baseline's beside it, ``sd`` of its logarithm.
+    """A measured decode-only step's time: ``ratio`` to the baseline's beside it, ``sd`` of its
+    logarithm.
 
     ``drafted`` is the mean number of drafted tokens a decode step: k for a draft that always
     drafts.
@@ -102,13 +100,14 @@ class LogNormal:
 
 
 class StepTimes:
-    """The model, fitted to points. ``verify_cost`` is the prior of one more token by load."""
+    """The model, fitted to points. ``costs`` have the prior of one more token by load."""
 
-    def __init__(self, verify_cost: Mapping[Load, float], points: Sequence[Point]) -> None:
-        self._verify_cost = verify_cost
+    def __init__(self, costs: Mapping[Load, LoadCost], points: Sequence[Point]) -> None:
+        self._costs = costs
         self._points = list(points)
         self._names = self._parameter_names()
         self._index = {name: place for place, name in enumerate(self._names)}
+        self._scale = np.array([self._prior_sd(name) for name in self._names])
         self.discrepancy = DISCREPANCY
         self._fit()
         self.discrepancy = self._learnt_discrepancy()
@@ -134,7 +133,7 @@ class StepTimes:
         """A measured point's own distance from the line, as far as it is not noise; its variance
         else.
         """
-        variance = (1 - SHARED) * self.discrepancy**2
+        variance = self.discrepancy**2
         here = [p for p in self._points if _same(p, drafter, drafted, load)]
         if not here:
             return 0.0, variance
@@ -146,18 +145,14 @@ class StepTimes:
     def _residual(self, point: Point) -> float:
         return math.log(point.ratio) - self._log_ratio(point.drafter, point.drafted, point.load)[0]
 
-    def _off_line(self, point: Point) -> float:
-        return self._residual(point) + self._value(*_shared(point.drafted, point.load))
-
     def _learnt_discrepancy(self) -> float:
         """What is left of the residuals beyond their noise, drawn to DISCREPANCY while few."""
-        excess = sum(max(0.0, self._off_line(p) ** 2 - p.sd**2) for p in self._points)
+        excess = sum(max(0.0, self._residual(p) ** 2 - p.sd**2) for p in self._points)
         weight = DISCREPANCY_POINTS
         return math.sqrt((weight * DISCREPANCY**2 + excess) / (weight + len(self._points)))
 
     def _fit(self) -> None:
         """Whitened: each parameter in units of its prior's deviation, 0 at its mean."""
-        self._scale = np.array([self._prior_sd(name) for name in self._names])
         self._theta = np.zeros(len(self._names))
         self._covariance: NDArray[np.float64] = np.eye(len(self._names))
         if not self._points:
@@ -183,7 +178,7 @@ class StepTimes:
         return np.vstack([np.eye(len(theta)), rows])
 
     def _total_sd(self, point: Point) -> float:
-        return math.sqrt(point.sd**2 + (1 - SHARED) * self.discrepancy**2)
+        return math.hypot(point.sd, self.discrepancy)
 
     def _log_ratio(
         self, drafter: Drafter, drafted: float, load: Load
@@ -194,7 +189,7 @@ class StepTimes:
         slope = math.exp(self._value("slope", name))
         unsure = math.exp(self._value("cost", name)) if drafter.cost is None else 1.0
         verifying, drafting = (self._value(of) + self._value(of, at) for of in ("verify", "draft"))
-        verify = self._verify_cost[load] * math.exp(verifying)
+        verify = self._costs[load].verify * math.exp(verifying)
         draft = cost * unsure * math.exp(drafting)
         overhead = OVERHEAD + self._value("overhead", name) + self._value("overhead", name, at)
         ratio = max(1 + overhead + drafted * slope * (verify + draft), LEAST)
@@ -211,9 +206,7 @@ class StepTimes:
         }
         if drafter.cost is None:
             gradient["cost", name] = by_draft
-        shared = _shared(drafted, load)
-        gradient[shared] = 1.0
-        return math.log(ratio) + self._value(*shared), gradient
+        return math.log(ratio), gradient
 
     def _value(self, *name: str) -> float:
         place = self._index.get(name)
@@ -229,20 +222,13 @@ class StepTimes:
             own.append(("slope", drafter.name))
             if drafter.cost is None:
                 own.append(("cost", drafter.name))
-            own.append(_shared(point.drafted, point.load))
             names |= dict.fromkeys(own)
         return list(names)
 
-    def _prior_sd(self, name: tuple[str, ...]) -> float:
-        if name[0] == "shared":
-            return math.sqrt(SHARED) * self.discrepancy
+    @staticmethod
+    def _prior_sd(name: tuple[str, ...]) -> float:
         return PRIOR_SD[name[0], len(name)]
 
 
 def _same(point: Point, drafter: Drafter, drafted: float, load: Load) -> bool:
     return point.drafter == drafter and point.load == load and abs(point.drafted - drafted) < 0.5  # noqa: PLR2004
-
-
-def _shared(drafted: float, load: Load) -> tuple[str, str, str]:
-    """The parameter of all that draft so many tokens in each step at a load."""
-    return "shared", f"{drafted:.1f}", load.key

@@ -38,6 +38,7 @@ from tests.benchmarks.screen.answers import (
     OUTPUT_TOKENS,
     REQUESTS,
     TEMPERATURES,
+    UNFINISHED,
     Case,
     Kept,
     ask,
@@ -125,6 +126,19 @@ def measured(samples: Sequence[RequestSample]) -> float:
     return sum(t.tokens for t in tallies) / sum(t.steps for t in tallies)
 
 
+def conditions(vllm: RealVllm) -> dict[str, Any]:
+    """Of every recording here, but for how much is asked."""
+    return {
+        "host": str(host_facts()),
+        "vllm": probe(ENGINE, vllm.python).version,
+        "runner": "V1",
+        "target": TARGET,
+        "engine_args": dict(ENGINE.args) | {"dtype": DTYPE},
+        "engine_env": dict(ENGINE.env),
+        "concurrency": CONCURRENCY,
+    }
+
+
 def results(models: Path, kept: Kept, replays: Replays) -> Iterator[dict[str, Any]]:
     for case in cases(models):
         for temperature in temperatures(case):
@@ -180,14 +194,14 @@ def summary(found: Sequence[Mapping[str, Any]], temperature: float) -> dict[str,
     }
 
 
-def write(found: list[dict[str, Any]], conditions: dict[str, Any], *, keep: bool) -> bool:
+def write(found: list[dict[str, Any]], asked: dict[str, Any], *, keep: bool) -> bool:
     """The result, also as a dated copy. Says whether all is as wanted."""
     now = datetime.now(UTC)
     summaries = [summary(found, temperature) for temperature in TEMPERATURES]
     text = json.dumps(
         {
             "measured_at": now.isoformat(timespec="seconds"),
-            "conditions": conditions,
+            "conditions": asked,
             "wanted": {
                 "inside": WANTED_INSIDE,
                 "half_width": WIDEST,
@@ -220,23 +234,16 @@ def main() -> None:
     settings = Settings()
     models = settings.models_dir / "smollm2-family"
     vllm = RealVllm(settings.default_engine_python, str(models / TARGET))
-    conditions = {
-        "host": str(host_facts()),
-        "vllm": probe(ENGINE, vllm.python).version,
-        "runner": "V1",
-        "target": TARGET,
-        "engine_args": dict(ENGINE.args) | {"dtype": DTYPE},
-        "engine_env": dict(ENGINE.env),
+    asked = conditions(vllm) | {
         "mended": "temperatures of drafted tokens (tests/benchmarks/screen/mended)",
         "requests": REQUESTS,
         "output_tokens": OUTPUT_TOKENS,
-        "concurrency": CONCURRENCY,
     }
-    kept = Kept(conditions)
+    kept = Kept(asked, UNFINISHED)
     for case in [None, *cases(models)]:
         ask(vllm, case, kept)
     found = list(results(models, kept, Replays(vllm, models, kept)))
-    as_wanted = write(found, conditions, keep=keep)
+    as_wanted = write(found, asked, keep=keep)
     print(f"\nThe screen is {'right' if as_wanted else 'NOT as it should be'}. {BUILD}")
     sys.exit(not as_wanted)
 

@@ -20,11 +20,11 @@ from tuner.spec import Load, Sampling, Workload
 DRAFTS = ("smollm2", "draft-noise-0.1", "draft-noise-0.2", "draft-10-layers")
 KS = (1, 2, 4, 8)
 TEMPERATURES = (0.0, 0.8)
-REQUESTS, OUTPUT_TOKENS, CONCURRENCY = 192, 32, 16
+REQUESTS, OUTPUT_TOKENS, CONCURRENCY = 48, 128, 16
 """Up to 6,144 output tokens at each temperature: an answer that ends by itself is shorter."""
 FEW_REQUESTS = 16
 """Enough to see whether a replay takes the engine's steps; acceptance needs more."""
-SAMPLED_REQUESTS = 128
+SAMPLED_REQUESTS = 32
 """Of an engine that speculates above temperature 0, where sampling takes most of the time here."""
 MENDED = Path(__file__).with_name("mended")
 """Holds a plugin that every engine loads: see there."""
@@ -62,14 +62,15 @@ def cases(models: Path) -> Iterator[Case]:
 class Kept:
     """The answers so far, by case and temperature, on disk after each round."""
 
-    def __init__(self, conditions: dict[str, Any]) -> None:
+    def __init__(self, conditions: dict[str, Any], path: Path) -> None:
         self._conditions = json.loads(json.dumps(conditions))
+        self._path = path
         self._answers: dict[str, list[dict[str, Any]]] = {}
-        if UNFINISHED.exists():
-            kept = json.loads(UNFINISHED.read_text())
+        if path.exists():
+            kept = json.loads(path.read_text())
             if kept["conditions"] == self._conditions:
                 self._answers = kept["answers"]
-                print(f"going on with {len(self._answers)} rounds of {UNFINISHED}")
+                print(f"going on with {len(self._answers)} rounds of {path}")
 
     def has(self, case: str, temperature: float) -> bool:
         return f"{case} at {temperature}" in self._answers
@@ -82,9 +83,9 @@ class Kept:
 
     def add(self, case: str, temperature: float, samples: Sequence[RequestSample]) -> None:
         self._answers[f"{case} at {temperature}"] = [asdict(sample) for sample in samples]
-        UNFINISHED.parent.mkdir(parents=True, exist_ok=True)
+        self._path.parent.mkdir(parents=True, exist_ok=True)
         kept = {"conditions": self._conditions, "answers": self._answers}
-        UNFINISHED.write_text(json.dumps(kept))
+        self._path.write_text(json.dumps(kept))
 
 
 def workload(case: Case | None, temperature: float) -> Workload:

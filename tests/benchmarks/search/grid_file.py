@@ -15,6 +15,7 @@ from typing import Any
 from studies.ledger import Pair
 from studies.run import Run
 from studies.screen_text import recordings
+from tuner.measure.step_gaps import step_gaps
 from tuner.records import (
     OFF,
     Context,
@@ -22,6 +23,7 @@ from tuner.records import (
     Estimate,
     Measurement,
     Purpose,
+    RequestSample,
     Setting,
 )
 from tuner.spec import Load, StudySpec
@@ -144,6 +146,7 @@ def grid(run: Run, models_dir: Path) -> Body:
         ],
         "baseline": [
             {"id": m.id, "load": m.load.key, "tpot_ms_p50": m.figures.tpot_ms_p50}
+            | _gaps(run.store.load_samples(m.samples_path))
             for m in [
                 *recordings(run),
                 *run.store.measurements(
@@ -200,7 +203,15 @@ def _arm(run: Run, measurement: Measurement) -> Body:
         "seconds": max((s.started_s + (s.e2e_ms or 0) / 1000 for s in samples), default=0.0),
         "tpot_ms": [s.tpot_ms for s in samples if s.counted],
         "output_tokens": [s.completion_tokens for s in samples if s.counted],
+        **_gaps(samples),
     }
+
+
+def _gaps(samples: Sequence[RequestSample]) -> Body:
+    gaps = step_gaps(samples)
+    if gaps is None:
+        return {}
+    return {"decode_only_ms": gaps.decode_only_ms, "prefill_share": gaps.prefill_share}
 
 
 def _estimate(found: Estimate | None) -> list[float | None] | None:

@@ -25,7 +25,7 @@ def grown(world: World, drafts: int, seed: int) -> World:
     """A world of so many drafts and nothing else."""
     random = Random(seed)
     recorded = seen(world.pairs)
-    fitted = Forecast(world.screens, world.verify_cost, recorded)
+    fitted = Forecast(world.screens, world.costs, recorded)
     residuals = _residuals(world, fitted)
     screens = {}
     for number in range(drafts):
@@ -36,7 +36,7 @@ def grown(world: World, drafts: int, seed: int) -> World:
             low, high = tokens * (1 - 2 * SCREEN_ERROR), tokens * (1 + 2 * SCREEN_ERROR)
             estimate = Estimate(tokens, max(1.0, low), high)
             screens[setting] = Screen(setting, "simulated", estimate, None, 1.0, draft_cost=cost)
-    model = Forecast(screens, world.verify_cost, recorded)
+    model = Forecast(screens, world.costs, recorded)
     truth, pairs = {}, {}
     for screen, load in product(screens.values(), world.loads):
         found = model.speedup(screen.setting, load).mean + random.choice(residuals)

@@ -47,7 +47,7 @@ def predictions(world: World) -> Iterator[dict[str, Any]]:
     for of_draft in with_both:
         for load in world.loads:
             measured = {(s, load): world.pairs[s, load] for s in of_draft if s.k in MEASURED}
-            forecast = Forecast(world.screens, world.verify_cost, seen(measured))
+            forecast = Forecast(world.screens, world.costs, seen(measured))
             for setting in of_draft:
                 if setting.k not in MEASURED:
                     yield _compared(world, forecast, setting, load)

@@ -53,7 +53,7 @@ class Study:
 
     @property
     def forecast(self) -> Forecast:
-        return Forecast(self.screens, self.world.verify_cost, seen(self.pairs))
+        return Forecast(self.screens, self.world.costs, seen(self.pairs))
 
     @property
     def space(self) -> tuple[Setting, ...]:

@@ -15,7 +15,7 @@ from typing import Any
 from studies.evidence import pair_sd
 from studies.ledger import EXPLORE_PAIRS
 from tests.benchmarks.search.grid_file import settings_of
-from tuner.predict.baseline_steps import verify_cost
+from tuner.predict.baseline_steps import LoadCost, verify_cost
 from tuner.predict.forecast import Seen
 from tuner.records import OFF, Estimate, Screen, Setting
 from tuner.spec import Load
@@ -57,7 +57,7 @@ class World:
     truth: Mapping[tuple[Setting, Load], float]
     error: float
     screens: Mapping[Setting, Screen]
-    verify_cost: Mapping[Load, float]
+    costs: Mapping[Load, LoadCost]
     start_s: float
     pair_s: float
     baseline_s: float
@@ -182,7 +182,6 @@ def recorded_world(path: Path) -> World:
     explored = {key: drawn for key, drawn in explored.items() if key[0] in settings}
     truth = {key: fmean(d.log_ratio for d in drawn) for key, drawn in explored.items()}
     truth |= {key: fmean(d.log_ratio for d in drawn) for key, drawn in held_out.items()}
-    steps = _baseline_steps(body)
     pairs = [pair for pair in body["pairs"] if pair["purpose"] == "explore"]
     startups = [s["startup_s"] for s in body["starts"] if s["setting"] and s["startup_s"]]
     return World(
@@ -194,7 +193,7 @@ def recorded_world(path: Path) -> World:
         error=pooled_sd([[d.log_ratio for d in v] for v in held_out.values()])
         / math.sqrt(min((len(v) for v in held_out.values()), default=1)),
         screens=_screens(body),
-        verify_cost={load: verify_cost(load.concurrency or 1, steps, "cpu") for load in loads},
+        costs=_costs(body, loads),
         start_s=fmean(startups),
         pair_s=fmean(p["baseline"]["seconds"] + p["candidate"]["seconds"] for p in pairs),
         baseline_s=_baseline_s(body),
@@ -202,13 +201,24 @@ def recorded_world(path: Path) -> World:
     )
 
 
-def _baseline_steps(body: Mapping[str, Any]) -> dict[float, float]:
-    """Mean step time in ms by concurrency. A study has measured each load before it explores."""
-    found: dict[float, list[float]] = defaultdict(list)
+def _costs(body: Mapping[str, Any], loads: Sequence[Load]) -> dict[Load, LoadCost]:
+    """A study has measured each load before it explores. Older records have no decode-only steps:
+    there each is as long as a token takes, and no share of it is known to be prefill.
+    """
+    steps: dict[float, list[float]] = defaultdict(list)
+    prefill: dict[Load, list[float]] = defaultdict(list)
     at_loads = [{"load": p["load"], **p["baseline"]} for p in body["pairs"]]
-    for measured in [*body["baseline"], *at_loads]:
-        found[float(Load.of(measured["load"]).concurrency or 1)].append(measured["tpot_ms_p50"])
-    return {concurrency: fmean(steps) for concurrency, steps in found.items()}
+    told = [m for m in [*body["baseline"], *at_loads] if m.get("decode_only_ms")]
+    for measured in told or [*body["baseline"], *at_loads]:
+        load = Load.of(measured["load"])
+        step = measured.get("decode_only_ms") or measured["tpot_ms_p50"]
+        steps[float(load.concurrency or 1)].append(step)
+        prefill[load].append(measured.get("prefill_share", 0.0))
+    times = {concurrency: fmean(found) for concurrency, found in steps.items()}
+    return {
+        load: LoadCost(verify_cost(load.concurrency or 1, times, "cpu"), fmean(prefill[load]))
+        for load in loads
+    }
 
 
 def _baseline_s(body: Mapping[str, Any]) -> float:
