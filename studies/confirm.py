@@ -14,6 +14,7 @@ from studies.ledger import Outcome
 from studies.paired import compare, wanted_pairs
 from studies.run import Run
 from studies.same_text import same_text
+from studies.search import CLOSE
 from tuner.records import OFF, Comparison, Purpose, Setting
 from tuner.spec import Load
 
@@ -48,17 +49,26 @@ def _led_by_a_schedule(outcomes: Mapping[Setting, Outcome], load: Load) -> bool:
 def _confirmed(
     run: Run, bench: Bench, outcomes: Mapping[Setting, Outcome], loads: Sequence[Load]
 ) -> dict[Load, Comparison]:
-    """The finalist of each of these loads against the baseline."""
-    comparisons: dict[Load, Comparison] = {}
-    while chosen := _next_finalist(run, outcomes, loads, comparisons):
+    """The finalist of each of these loads against the baseline; the runner-up where it is better.
+
+    Where a finalist comes out well below what came next, that is measured too, once.
+    """
+    comparisons: dict[Load, list[Comparison]] = {}
+    while chosen := _next(run, outcomes, loads, comparisons):
         setting, led = chosen
         if not _measure(run, bench, setting, led):
             continue
         for load in led:
-            comparisons[load] = _comparison(run, bench, setting, load)
-            run.store.save_comparisons(run.spec.name, [comparisons[load]])
-            run.observe(Confirmed(comparisons[load]))
-    return comparisons
+            found = _comparison(run, bench, setting, load)
+            comparisons.setdefault(load, []).append(found)
+            run.store.save_comparisons(run.spec.name, [found])
+            run.observe(Confirmed(found))
+    return {load: max(found, key=_standing) for load, found in comparisons.items()}
+
+
+def _standing(comparison: Comparison) -> tuple[bool, float]:
+    """What is shown to be faster than off stands before what is not."""
+    return comparison.low > 0, comparison.log_ratio
 
 
 def finalist(outcomes: Mapping[Setting, Outcome], load: Load) -> Setting | None:
@@ -75,20 +85,48 @@ def finalist(outcomes: Mapping[Setting, Outcome], load: Load) -> Setting | None:
     return min(tied, key=lambda setting: (setting.k, -ratios[setting]))
 
 
-def _next_finalist(
+def runner_up(
+    outcomes: Mapping[Setting, Outcome], load: Load, first: Setting, shown: float
+) -> Setting | None:
+    """What came next at a load, where that is well above what the ``first`` was ``shown`` to be.
+
+    ``shown`` is its confirmed log ratio, 0 where it was not shown to be faster than off. The best
+    of several measurements with noise is often the luckiest.
+    """
+    left = {setting: o for setting, o in outcomes.items() if setting != first}
+    best = finalist(left, load)
+    if best is None or left[best].log_ratios[load] <= shown + CLOSE:
+        return None
+    return best
+
+
+def _next(
     run: Run,
     outcomes: Mapping[Setting, Outcome],
     loads: Sequence[Load],
-    done: Mapping[Load, Comparison],
+    done: Mapping[Load, Sequence[Comparison]],
 ) -> tuple[Setting, list[Load]] | None:
-    """The next setting to start, and every load it is the finalist of."""
+    """The next setting to start, and every load it is the finalist or the runner-up of."""
     failed = run.ledger.failures()
     able = {setting: o for setting, o in outcomes.items() if setting not in failed}
     wanted: dict[Setting, list[Load]] = {}
     for load in loads:
-        if load not in done and (setting := finalist(able, load)):
+        if setting := _wanted_at(able, load, done.get(load, ())):
             wanted.setdefault(setting, []).append(load)
     return next(iter(wanted.items()), None)
+
+
+def _wanted_at(
+    able: Mapping[Setting, Outcome], load: Load, done: Sequence[Comparison]
+) -> Setting | None:
+    match done:
+        case []:
+            return finalist(able, load)
+        case [first]:
+            shown = first.log_ratio if first.low > 0 else 0.0
+            return runner_up(able, load, first.setting, shown)
+        case _:
+            return None
 
 
 def _measure(run: Run, bench: Bench, setting: Setting, loads: list[Load]) -> bool:

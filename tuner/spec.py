@@ -346,7 +346,8 @@ class Budget(Part):
     minutes: Number | None = Field(default=None, gt=0)
     screen_tokens: Whole = Field(default=6000, ge=100)
     """Output tokens of the baseline that are recorded, for drafts to be replayed over without a
-    start of theirs. With 6,000 the tokens per decode step are known to 5 %, at large k to 10 %."""
+    start of theirs. With 6,000 the tokens per decode step are known to 5 %, in long answers at
+    large k to 10 %."""
 
 
 class StudySpec(Part):

@@ -1,6 +1,9 @@
 import math
+from dataclasses import replace
 
-from studies.confirm import finalist
+from studies import loop
+from studies.confirm import finalist, runner_up
+from studies.events import Confirmed
 from studies.ledger import Outcome
 from tuner.errors import Failure, FailureKind
 from tuner.records import OFF, Setting
@@ -34,3 +37,46 @@ def test_failures_and_off_are_no_finalists() -> None:
     only_failures = {OFF: Outcome(OFF, {ALONE: 0.0}), suffix(3): failed}
     assert finalist(only_failures, ALONE) is None
     assert finalist(explored({2: 10.0}, 24.6) | only_failures, ALONE) == suffix(2)
+
+
+class TestRunnerUp:
+    """Explored: k=2 1.5 times off's speed, k=6 1.4, k=1 1.1."""
+
+    known = explored({1: 11.0, 2: 15.0, 6: 14.0}, 10.0)
+
+    def test_the_finalist_that_came_out_well_below_what_came_next(self) -> None:
+        assert runner_up(self.known, ALONE, suffix(2), math.log(1.3)) == suffix(6)
+
+    def test_none_where_it_came_out_near_it_or_above(self) -> None:
+        assert runner_up(self.known, ALONE, suffix(2), math.log(1.35)) is None
+        assert runner_up(self.known, ALONE, suffix(2), math.log(1.6)) is None
+
+    def test_none_that_is_itself_not_clearly_faster_than_off(self) -> None:
+        slow = explored({1: 10.4, 2: 10.45}, 10.0)
+        assert runner_up(slow, ALONE, suffix(2), 0.0) is None
+
+    def test_none_where_nothing_else_ran(self) -> None:
+        assert runner_up(explored({2: 15.0}, 10.0), ALONE, suffix(2), 0.0) is None
+
+
+def test_a_finalist_that_was_only_lucky_gives_way(fake_study, opened, settings, monkeypatch):
+    """ngram, which the fake makes no faster, is made to look three times as fast."""
+
+    def lucky(_now, outcomes, _loads):
+        return {
+            setting: replace(outcome, log_ratios=dict.fromkeys(outcome.log_ratios, math.log(3)))
+            if setting.method == "ngram"
+            else outcome
+            for setting, outcome in outcomes.items()
+        }
+
+    monkeypatch.setattr(loop, "smoothed", lucky)
+    events = []
+    [answer] = loop.optimize(fake_study(search="random"), opened, settings, events.append)
+    confirmed = [e.comparison for e in events if isinstance(e, Confirmed)]
+    assert [c.setting.method for c in confirmed] == ["ngram", "suffix"]
+    assert confirmed[0].log_ratio < confirmed[1].log_ratio
+    assert answer.speculative_config is not None
+    assert answer.speculative_config["method"] == "suffix"
+    assert answer.confirmed
+    assert [c.setting for c in opened.comparisons("fake")] == [c.setting for c in confirmed]

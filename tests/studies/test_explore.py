@@ -153,4 +153,9 @@ def as_good_as_scripted(screen: Screen) -> Screen:
     """The fake accepts by script whatever its text: so would the replay of a text that repeats."""
     tokens = geometric_tokens(0.8, screen.setting.k)
     estimate = Estimate(tokens, 0.98 * tokens, 1.02 * tokens)
-    return replace(screen, tokens_per_decode_step=estimate, draft_coverage=1.0)
+    return replace(
+        screen,
+        tokens_per_decode_step=estimate,
+        draft_coverage=1.0,
+        drafted_per_decode_step=float(screen.setting.k),
+    )

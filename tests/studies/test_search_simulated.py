@@ -14,6 +14,7 @@ import pytest
 
 from tests.benchmarks.search.searches import SEARCHES, Trace, run
 from tests.benchmarks.search.world import NEAR, Drawn, World
+from tuner.predict.baseline_steps import LoadCost
 from tuner.predict.forecast import geometric_tokens
 from tuner.records import Estimate, Screen, Setting
 from tuner.spec import Load
@@ -69,7 +70,7 @@ def world() -> World:
                 Drawn(speedup + random.gauss(0, PAIR_SD), real, coverage, 150) for _ in range(6)
             ]
     live = {key: value for key, value in pairs.items() if not key[0].has_no_draft_model}
-    guess = {ALONE: 0.08, FOUR: 0.22}
+    guess = {ALONE: LoadCost(0.08), FOUR: LoadCost(0.22)}
     return World(tuple(screens), LOADS, pairs, live, truth, 0.01, screens, guess, 60, 15, 150)
 
 

@@ -27,7 +27,7 @@ from scipy.optimize import least_squares
 from tuner.predict.baseline_steps import LoadCost
 from tuner.spec import Load
 
-OVERHEAD, OVERHEAD_SD = 0.05, 0.15
+OVERHEAD, OVERHEAD_SD = 0.05, 0.1
 """Of drafting at all: batches of another shape, sampling, another graph. EAGLE-like heads in
 published tables have 0.15, ngram here has 0.02."""
 
@@ -38,7 +38,7 @@ PRIOR_SD = {
     ("draft", 2): 0.2,
     ("overhead", 2): OVERHEAD_SD,
     ("overhead", 3): 0.05,
-    ("slope", 2): 0.2,
+    ("slope", 2): 0.15,
     ("cost", 2): 0.8,
 }
 """By what a parameter is of and how many it belongs to: (verify) is shared, (verify, load) is not.

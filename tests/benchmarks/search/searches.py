@@ -11,12 +11,12 @@ from statistics import fmean
 import optuna
 from optuna.samplers import RandomSampler, TPESampler
 
-from studies.confirm import finalist
+from studies.confirm import finalist, runner_up
 from studies.evidence import smoothed
 from studies.ledger import CONTENDER_PAIRS, EXPLORE_PAIRS, Outcome
 from studies.sampler import UnexploredSampler, distributions, full_parameters
 from studies.search import SCREEN_BEST, contends, promising, screen_best
-from tests.benchmarks.search.world import Drawn, World, seen
+from tests.benchmarks.search.world import Confirmed, Drawn, World, seen
 from tuner.predict.forecast import Forecast
 from tuner.predict.gain import WORTH_A_START, rank
 from tuner.records import OFF, Screen, Setting
@@ -181,8 +181,9 @@ class Trace:
     """One search in one world. Starts count the baseline's; None where it never came near.
 
     ``starts_to_near``: until a near-best setting had been measured at every load.
-    ``starts_when_done``: when the search wanted no more. ``regret``: of what was recommended, the
-    largest over the loads, as a share of the best speed.
+    ``starts_when_done``: when the search wanted no more, together with the runners-up that
+    confirming started; the finalists, which every search has, are left out. ``regret``: of what was
+    recommended, the largest over the loads, as a share of the best speed.
     """
 
     starts_to_near: int | None
@@ -203,7 +204,11 @@ def run(search: Search, world: World, seed: int) -> Trace:
         seconds += step.starts * world.start_s + pairs * world.pair_s
         if near is None and world.is_near(study.outcomes):
             near = starts, seconds
-    recommended = {load: _recommended(study, load) for load in world.loads}
+    recommended: dict[Load, Setting] = {}
+    for load in world.loads:
+        recommended[load], runners_up = _recommended(study, load)
+        starts += len(runners_up)
+        seconds += sum(world.start_s + each.pairs * world.pair_s for each in runners_up)
     regret = max(world.regret(setting, load) for load, setting in recommended.items())
     return Trace(
         starts_to_near=near and near[0],
@@ -215,10 +220,15 @@ def run(search: Search, world: World, seed: int) -> Trace:
     )
 
 
-def _recommended(study: Study, load: Load) -> Setting:
-    """The finalist where it is confirmed to be faster, else off."""
+def _recommended(study: Study, load: Load) -> tuple[Setting, list[Confirmed]]:
+    """What is confirmed as faster, else off; and how a runner-up was confirmed, if one was."""
     known = smoothed(study.forecast, study.outcomes, study.world.loads)
-    best = finalist(known, load)
-    if best is None or study.world.confirm(best, load, study.random) <= 0:
-        return OFF
-    return best
+    first = finalist(known, load)
+    if first is None:
+        return OFF, []
+    confirmed = {first: study.world.confirm(first, load, study.random)}
+    shown = confirmed[first].log_ratio if confirmed[first].is_faster else 0.0
+    if second := runner_up(known, load, first, shown):
+        confirmed[second] = study.world.confirm(second, load, study.random)
+    winner = max(confirmed, key=lambda s: (confirmed[s].is_faster, confirmed[s].log_ratio))
+    return winner if confirmed[winner].is_faster else OFF, list(confirmed.values())[1:]

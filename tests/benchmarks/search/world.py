@@ -15,12 +15,15 @@ from typing import Any
 from studies.evidence import pair_sd
 from studies.ledger import EXPLORE_PAIRS
 from tests.benchmarks.search.grid_file import settings_of
+from tuner.measure.sequential import FIRST_PAIRS, decide
 from tuner.predict.baseline_steps import LoadCost, verify_cost
 from tuner.predict.forecast import Seen
 from tuner.records import OFF, Estimate, Screen, Setting
 from tuner.spec import Load
 
-CONFIRM_PAIRS = 5
+PRECISION = 0.05
+"""A study's, where it says nothing else."""
+
 NEAR = 0.03
 """How far below the best a setting may be to be near it, beside the record's own error."""
 
@@ -37,6 +40,15 @@ class Drawn:
     @property
     def log_step_ratio(self) -> float:
         return math.log(self.tokens_per_decode_step) - self.log_ratio
+
+
+@dataclass(frozen=True)
+class Confirmed:
+    """The mean log speed-up of so many pairs, and whether they show it to be faster than off."""
+
+    log_ratio: float
+    is_faster: bool
+    pairs: int
 
 
 Pairs = Mapping[tuple[Setting, Load], Sequence[Drawn]]
@@ -89,10 +101,15 @@ class World:
         recorded = (self.live if live else self.pairs)[setting, load]
         return [random.choice(recorded) for _ in range(pairs)]
 
-    def confirm(self, setting: Setting, load: Load, random: Random) -> float:
-        """Mean log speed-up of the pairs that confirm it."""
+    def confirm(self, setting: Setting, load: Load, random: Random) -> Confirmed:
+        """As many pairs as confirming takes, and what they say."""
         source = self.confirming.get((setting, load)) or self.pairs[setting, load]
-        return fmean(random.choice(source).log_ratio for _ in range(CONFIRM_PAIRS))
+        drawn: list[float] = []
+        while True:
+            drawn.append(random.choice(source).log_ratio)
+            found = decide(drawn, PRECISION)
+            if len(drawn) >= FIRST_PAIRS and found.stopped_because:
+                return Confirmed(found.log_ratio, found.low > 0, len(drawn))
 
     def rescreened(self, random: Random) -> dict[Setting, Screen]:
         """Screens over other answers: moved by their own error, all k of a proposer alike."""
@@ -190,8 +207,7 @@ def recorded_world(path: Path) -> World:
         pairs=explored,
         live=live,
         truth=truth,
-        error=pooled_sd([[d.log_ratio for d in v] for v in held_out.values()])
-        / math.sqrt(min((len(v) for v in held_out.values()), default=1)),
+        error=_error(truth, held_out, loads),
         screens=_screens(body),
         costs=_costs(body, loads),
         start_s=fmean(startups),
@@ -199,6 +215,16 @@ def recorded_world(path: Path) -> World:
         baseline_s=_baseline_s(body),
         confirming=held_out,
     )
+
+
+def _error(
+    truth: Mapping[tuple[Setting, Load], float], held_out: Pairs, loads: Sequence[Load]
+) -> float:
+    """Of the best at each load: what does worse may scatter as it likes."""
+    at_load = [[key for key in truth if key[1] == load] for load in loads]
+    best = [max(keys, key=lambda key: truth[key]) for keys in at_load]
+    drawn = [[d.log_ratio for d in held_out[key]] for key in best if key in held_out]
+    return pooled_sd(drawn) / math.sqrt(min((len(found) for found in drawn), default=1))
 
 
 def _costs(body: Mapping[str, Any], loads: Sequence[Load]) -> dict[Load, LoadCost]:
