@@ -115,8 +115,8 @@ def test_where_it_pays_at_every_load_there_is_no_break_even(fake_study, opened, 
 def test_where_live_k_is_trusted_one_start_measures_k_after_k(
     fake_study, opened, settings, events, step_ms_per_k
 ):
-    """The largest first; where it holds, k=2 is not worth a round, and where it costs more than
-    was thought, a smaller one is. What is confirmed is started plainly all the same."""
+    """Where a token costs little, the largest is measured and k=2 is not worth a round; where it
+    costs more than was thought, a smaller one is. What is confirmed is started plainly."""
     spec = fake_study(
         {"acceptance": {"ngram": 0.8}, "step_ms_per_k": step_ms_per_k},
         candidates=[{"method": "ngram", "k": [2, 4, 6]}],
@@ -133,20 +133,20 @@ def test_where_live_k_is_trusted_one_start_measures_k_after_k(
     events.clear()
     [answer] = optimize(spec, opened, settings, events.append)
     starts = [e for e in events if isinstance(e, EngineStarting) and not e.setting.is_off]
-    live, plain = starts
+    live, *plain = starts  # a runner-up may be started beside the finalist
     assert live.purpose == Purpose.LIVE_K
     assert live.setting.is_schedule
-    assert plain.purpose == Purpose.CONFIRM
-    assert not plain.setting.is_schedule
+    assert {each.purpose for each in plain} == {Purpose.CONFIRM}
+    assert not any(each.setting.is_schedule for each in plain)
     explored = {e.setting.k for e in events if isinstance(e, Explored)}
-    assert 6 in explored
     if step_ms_per_k < 1:
+        assert 6 in explored
         assert 2 not in explored
-        assert answer.speculative_config == plain.setting.speculative_config
+        assert answer.speculative_config in [each.setting.speculative_config for each in plain]
     else:
         assert explored & {2, 4}
     assert len(loaded(settings.storage_url).trials) == 1 + len(explored)
-    assert [c.setting for c in opened.comparisons("fake")] == [plain.setting]
+    assert [c.setting for c in opened.comparisons("fake")] == [each.setting for each in plain]
 
 
 def as_good_as_scripted(screen: Screen) -> Screen:
