@@ -15,6 +15,7 @@ from studies.paired import compare, wanted_pairs
 from studies.run import Run
 from studies.same_text import same_text
 from studies.search import CLOSE
+from tuner.measure.sequential import Decision
 from tuner.records import OFF, Comparison, Purpose, Setting
 from tuner.spec import Load
 
@@ -63,12 +64,12 @@ def _confirmed(
             comparisons.setdefault(load, []).append(found)
             run.store.save_comparisons(run.spec.name, [found])
             run.observe(Confirmed(found))
-    return {load: max(found, key=_standing) for load, found in comparisons.items()}
+    return {load: max(found, key=standing) for load, found in comparisons.items()}
 
 
-def _standing(comparison: Comparison) -> tuple[bool, float]:
+def standing(found: Comparison | Decision) -> tuple[bool, float]:
     """What is shown to be faster than off stands before what is not."""
-    return comparison.low > 0, comparison.log_ratio
+    return found.low > 0, found.log_ratio
 
 
 def finalist(outcomes: Mapping[Setting, Outcome], load: Load) -> Setting | None:
@@ -86,13 +87,15 @@ def finalist(outcomes: Mapping[Setting, Outcome], load: Load) -> Setting | None:
 
 
 def runner_up(
-    outcomes: Mapping[Setting, Outcome], load: Load, first: Setting, shown: float
+    outcomes: Mapping[Setting, Outcome], load: Load, first: Setting, found: Comparison | Decision
 ) -> Setting | None:
-    """What came next at a load, where that is well above what the ``first`` was ``shown`` to be.
+    """What came next at a load, where that is well above what confirming ``found`` of the first.
 
-    ``shown`` is its confirmed log ratio, 0 where it was not shown to be faster than off. The best
-    of several measurements with noise is often the luckiest.
+    Of a first that was not shown to be faster than off, off is what is known. The best of several
+    measurements with noise is often the luckiest.
     """
+    is_faster, log_ratio = standing(found)
+    shown = log_ratio if is_faster else 0.0
     left = {setting: o for setting, o in outcomes.items() if setting != first}
     best = finalist(left, load)
     if best is None or left[best].log_ratios[load] <= shown + CLOSE:
@@ -123,8 +126,7 @@ def _wanted_at(
         case []:
             return finalist(able, load)
         case [first]:
-            shown = first.log_ratio if first.low > 0 else 0.0
-            return runner_up(able, load, first.setting, shown)
+            return runner_up(able, load, first.setting, first)
         case _:
             return None
 

@@ -6,6 +6,7 @@ from studies.confirm import finalist, runner_up
 from studies.events import Confirmed
 from studies.ledger import Outcome
 from tuner.errors import Failure, FailureKind
+from tuner.measure.sequential import Decision
 from tuner.records import OFF, Setting
 from tuner.spec import Load
 
@@ -39,24 +40,36 @@ def test_failures_and_off_are_no_finalists() -> None:
     assert finalist(explored({2: 10.0}, 24.6) | only_failures, ALONE) == suffix(2)
 
 
+def faster(speedup: float) -> Decision:
+    ratio = math.log(speedup)
+    return Decision(ratio, ratio - 0.1, ratio + 0.1, 0.95, "decided")
+
+
+NOT_SHOWN = Decision(0.3, -0.1, 0.7, 0.95, "limit")
+
+
 class TestRunnerUp:
     """Explored: k=2 1.5 times off's speed, k=6 1.4, k=1 1.1."""
 
     known = explored({1: 11.0, 2: 15.0, 6: 14.0}, 10.0)
 
     def test_the_finalist_that_came_out_well_below_what_came_next(self) -> None:
-        assert runner_up(self.known, ALONE, suffix(2), math.log(1.3)) == suffix(6)
+        assert runner_up(self.known, ALONE, suffix(2), faster(1.3)) == suffix(6)
 
     def test_none_where_it_came_out_near_it_or_above(self) -> None:
-        assert runner_up(self.known, ALONE, suffix(2), math.log(1.35)) is None
-        assert runner_up(self.known, ALONE, suffix(2), math.log(1.6)) is None
+        assert runner_up(self.known, ALONE, suffix(2), faster(1.35)) is None
+        assert runner_up(self.known, ALONE, suffix(2), faster(1.6)) is None
+
+    def test_one_that_was_not_shown_to_be_faster_counts_as_off_whatever_its_mean(self) -> None:
+        assert runner_up(self.known, ALONE, suffix(2), NOT_SHOWN) == suffix(6)
+        assert runner_up(explored({1: 11.0, 2: 15.0}, 10.0), ALONE, suffix(2), NOT_SHOWN)
 
     def test_none_that_is_itself_not_clearly_faster_than_off(self) -> None:
         slow = explored({1: 10.4, 2: 10.45}, 10.0)
-        assert runner_up(slow, ALONE, suffix(2), 0.0) is None
+        assert runner_up(slow, ALONE, suffix(2), NOT_SHOWN) is None
 
     def test_none_where_nothing_else_ran(self) -> None:
-        assert runner_up(explored({2: 15.0}, 10.0), ALONE, suffix(2), 0.0) is None
+        assert runner_up(explored({2: 15.0}, 10.0), ALONE, suffix(2), NOT_SHOWN) is None
 
 
 def test_a_finalist_that_was_only_lucky_gives_way(fake_study, opened, settings, monkeypatch):

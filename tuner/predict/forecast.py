@@ -22,14 +22,7 @@ from statistics import fmean
 from scipy.optimize import brentq
 
 from tuner.predict.baseline_steps import LoadCost
-from tuner.predict.step_time import (
-    LEAST,
-    UNKNOWN_DRAFT_COST,
-    Drafter,
-    LogNormal,
-    Point,
-    StepTimes,
-)
+from tuner.predict.step_time import LEAST, Drafter, LogNormal, Point, StepTimes
 from tuner.records import Screen, Setting
 from tuner.spec import Load
 
@@ -105,8 +98,7 @@ class Forecast:
         """Of other requests' prompts for each token, the draft's reading included, as a share of
         the baseline's time for a token.
         """
-        cost = self._drafter(setting).cost
-        return self._costs[load].prefill * (1 + (UNKNOWN_DRAFT_COST if cost is None else cost))
+        return self._costs[load].prefill * (1 + self._drafter(setting).likely_cost)
 
     def tokens_per_decode_step(self, setting: Setting) -> LogNormal:
         """Of the workload's text."""

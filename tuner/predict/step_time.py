@@ -65,6 +65,10 @@ class Drafter:
     name: str
     cost: float | None
 
+    @property
+    def likely_cost(self) -> float:
+        return UNKNOWN_DRAFT_COST if self.cost is None else self.cost
+
 
 @dataclass(frozen=True)
 class Point:
@@ -185,12 +189,11 @@ class StepTimes:
     ) -> tuple[float, dict[tuple[str, ...], float]]:
         """The logarithm of the ratio, and its derivative by each parameter that it depends on."""
         name, at = drafter.name, load.key
-        cost = UNKNOWN_DRAFT_COST if drafter.cost is None else drafter.cost
         slope = math.exp(self._value("slope", name))
         unsure = math.exp(self._value("cost", name)) if drafter.cost is None else 1.0
         verifying, drafting = (self._value(of) + self._value(of, at) for of in ("verify", "draft"))
         verify = self._costs[load].verify * math.exp(verifying)
-        draft = cost * unsure * math.exp(drafting)
+        draft = drafter.likely_cost * unsure * math.exp(drafting)
         overhead = OVERHEAD + self._value("overhead", name) + self._value("overhead", name, at)
         ratio = max(1 + overhead + drafted * slope * (verify + draft), LEAST)
         by_verify = drafted * slope * verify / ratio

@@ -20,15 +20,14 @@ What is measured is kept as it comes: a run that was stopped goes on where it wa
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
-from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from tests.benchmarks.dated import RESULTS, write
 from tests.benchmarks.screen.answers import (
     BASELINE,
     CONCURRENCY,
@@ -57,8 +56,6 @@ from tuner.records import RequestSample, Setting
 from tuner.settings import Settings
 
 TARGET = "smollm2"
-RESULTS = Path("tests/benchmarks/results")
-BUILD = Path("build/bench/screen.json")
 WANTED_INSIDE = 0.9
 WIDEST = 0.05
 WANTED_AGREEMENT = 0.01
@@ -194,27 +191,16 @@ def summary(found: Sequence[Mapping[str, Any]], temperature: float) -> dict[str,
     }
 
 
-def write(found: list[dict[str, Any]], asked: dict[str, Any], *, keep: bool) -> bool:
+def tell(found: list[dict[str, Any]], asked: dict[str, Any], *, keep: bool) -> bool:
     """The result, also as a dated copy. Says whether all is as wanted."""
-    now = datetime.now(UTC)
     summaries = [summary(found, temperature) for temperature in TEMPERATURES]
-    text = json.dumps(
-        {
-            "measured_at": now.isoformat(timespec="seconds"),
-            "conditions": asked,
-            "wanted": {
-                "inside": WANTED_INSIDE,
-                "half_width": WIDEST,
-                "on_own_text": WANTED_AGREEMENT,
-            },
-            "summary": summaries,
-            "cases": found,
-        },
-        indent=2,
-    )
-    for path in [BUILD, *([RESULTS / f"screen-{now:%Y-%m-%d}.json"] if keep else [])]:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text + "\n")
+    wanted = {
+        "inside": WANTED_INSIDE,
+        "half_width": WIDEST,
+        "on_own_text": WANTED_AGREEMENT,
+    }
+    body = {"conditions": asked, "wanted": wanted, "summary": summaries, "cases": found}
+    write("screen", body, keep=keep)
     for one in found:
         screen = one.get("screen", {})
         told = f"{screen['low']:.3f} to {screen['high']:.3f}" if "low" in screen else "-"
@@ -243,8 +229,8 @@ def main() -> None:
     for case in [None, *cases(models)]:
         ask(vllm, case, kept)
     found = list(results(models, kept, Replays(vllm, models, kept)))
-    as_wanted = write(found, asked, keep=keep)
-    print(f"\nThe screen is {'right' if as_wanted else 'NOT as it should be'}. {BUILD}")
+    as_wanted = tell(found, asked, keep=keep)
+    print(f"\nThe screen is {'right' if as_wanted else 'NOT as it should be'}.")
     sys.exit(not as_wanted)
 
 

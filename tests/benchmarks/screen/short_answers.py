@@ -8,16 +8,15 @@ draft and ngram is replayed over what it answers, at temperature 0 and 0.8.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from tests.benchmarks.screen.__main__ import RESULTS, TARGET, WIDEST, conditions, recorded
+from tests.benchmarks.dated import RESULTS, write
+from tests.benchmarks.screen.__main__ import TARGET, WIDEST, conditions, recorded
 from tests.benchmarks.screen.answers import (
     BASELINE,
     CONCURRENCY,
@@ -44,7 +43,6 @@ FURTHER_PROMPTS = Path(__file__).with_name("prompts.jsonl")
 """Beside those that are built in, so that no prompt is asked twice."""
 
 UNFINISHED = Path("build/bench/screen-short-answers.json")
-BUILD = Path("build/bench/screen-short.json")
 
 Answers = dict[float, list[RequestSample]]
 """By temperature."""
@@ -142,21 +140,8 @@ def main() -> None:
     asked = conditions(vllm) | {"requests": REQUESTS, "output_tokens": OUTPUT_TOKENS}
     found = list(widths(vllm, models, baseline(vllm, Kept(asked, UNFINISHED))))
     widest = max(each["half_width"] for each in found)
-    now = datetime.now(UTC)
-    text = json.dumps(
-        {
-            "measured_at": now.isoformat(timespec="seconds"),
-            "conditions": asked,
-            "wanted": {"half_width": WIDEST},
-            "widest_half_width": widest,
-            "cases": found,
-        },
-        indent=2,
-    )
-    for path in [BUILD, *([RESULTS / f"screen-short-{now:%Y-%m-%d}.json"] if keep else [])]:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text + "\n")
-        print(path)
+    body = {"conditions": asked, "wanted": {"half_width": WIDEST}, "widest_half_width": widest}
+    write("screen-short", body | {"cases": found}, keep=keep)
     print(f"widest: ±{widest:.1%}")
     sys.exit(widest > WIDEST)
 

@@ -10,7 +10,6 @@ import argparse
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -18,12 +17,12 @@ from typing import Any
 
 import numpy as np
 
-from tests.benchmarks.search.grid_file import RESULTS, surest
+from tests.benchmarks.dated import RESULTS, write
+from tests.benchmarks.search.grid_file import surest
 from tests.benchmarks.search.growth import grown
 from tests.benchmarks.search.searches import SEARCHES, Trace, run
 from tests.benchmarks.search.world import NEAR, World, load_world
 
-BUILD = Path("build/bench")
 SEEDS = 200
 GROWTH_SEEDS = 40
 DRAFTS = (4, 8, 16, 32)
@@ -65,17 +64,6 @@ def compare(
 
 def _percentile(values: Sequence[float]) -> float:
     return float(np.percentile(values, OUT_OF_100, method="higher"))
-
-
-def write(name: str, body: dict[str, Any], *, keep: bool, machine: str = "") -> None:
-    """The result; also a dated copy, named after the machine if it is about one."""
-    now = datetime.now(UTC)
-    text = json.dumps({"made_at": now.isoformat(timespec="seconds"), **body}, indent=2) + "\n"
-    dated = "-".join(part for part in (name, machine, f"{now:%Y-%m-%d}") if part)
-    for path in [BUILD / f"{name}.json", *([RESULTS / f"{dated}.json"] * keep)]:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-        print(path)
 
 
 def main() -> None:

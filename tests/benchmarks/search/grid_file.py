@@ -15,6 +15,7 @@ from typing import Any
 from studies.ledger import Pair
 from studies.run import Run
 from studies.screen_text import recordings
+from tests.benchmarks.dated import RESULTS
 from tuner.measure.step_gaps import step_gaps
 from tuner.records import (
     OFF,
@@ -28,7 +29,6 @@ from tuner.records import (
 )
 from tuner.spec import Load, StudySpec
 
-RESULTS = Path("tests/benchmarks/results")
 BUILD = Path("build/bench/grid.json")
 RUNNER = "V1"
 MEASURED = (Purpose.EXPLORE, Purpose.CONFIRM, Purpose.LIVE_K)

@@ -16,8 +16,7 @@ from dataclasses import replace
 from statistics import fmean, median
 from typing import Any
 
-from tests.benchmarks.search.__main__ import write
-from tests.benchmarks.search.grid_file import RESULTS
+from tests.benchmarks.dated import RESULTS, write
 from tests.benchmarks.search.world import World, pooled_sd, recorded_world, seen
 from tuner.predict.forecast import Forecast
 from tuner.records import Setting

@@ -15,7 +15,7 @@ from typing import Any
 from studies.events import Event
 from studies.loop import optimize
 from studies.projection import make_optuna_tables
-from tests.benchmarks.search.__main__ import write
+from tests.benchmarks.dated import write
 from tests.benchmarks.search.grid_file import check_runner, conditions, portable
 from tests.benchmarks.search.record_grid import STUDY
 from tests.benchmarks.search.world import World, load_world

@@ -11,12 +11,12 @@ from statistics import fmean
 import optuna
 from optuna.samplers import RandomSampler, TPESampler
 
-from studies.confirm import finalist, runner_up
+from studies.confirm import finalist, runner_up, standing
 from studies.evidence import smoothed
 from studies.ledger import CONTENDER_PAIRS, EXPLORE_PAIRS, Outcome
 from studies.sampler import UnexploredSampler, distributions, full_parameters
 from studies.search import SCREEN_BEST, contends, promising, screen_best
-from tests.benchmarks.search.world import Confirmed, Drawn, World, seen
+from tests.benchmarks.search.world import Drawn, World, seen
 from tuner.predict.forecast import Forecast
 from tuner.predict.gain import WORTH_A_START, rank
 from tuner.records import OFF, Screen, Setting
@@ -208,7 +208,7 @@ def run(search: Search, world: World, seed: int) -> Trace:
     for load in world.loads:
         recommended[load], runners_up = _recommended(study, load)
         starts += len(runners_up)
-        seconds += sum(world.start_s + each.pairs * world.pair_s for each in runners_up)
+        seconds += sum(world.start_s + pairs * world.pair_s for pairs in runners_up)
     regret = max(world.regret(setting, load) for load, setting in recommended.items())
     return Trace(
         starts_to_near=near and near[0],
@@ -220,15 +220,17 @@ def run(search: Search, world: World, seed: int) -> Trace:
     )
 
 
-def _recommended(study: Study, load: Load) -> tuple[Setting, list[Confirmed]]:
-    """What is confirmed as faster, else off; and how a runner-up was confirmed, if one was."""
+def _recommended(study: Study, load: Load) -> tuple[Setting, list[int]]:
+    """What is confirmed as faster, else off; and the pairs of a runner-up, if there was one."""
     known = smoothed(study.forecast, study.outcomes, study.world.loads)
     first = finalist(known, load)
     if first is None:
         return OFF, []
-    confirmed = {first: study.world.confirm(first, load, study.random)}
-    shown = confirmed[first].log_ratio if confirmed[first].is_faster else 0.0
-    if second := runner_up(known, load, first, shown):
-        confirmed[second] = study.world.confirm(second, load, study.random)
-    winner = max(confirmed, key=lambda s: (confirmed[s].is_faster, confirmed[s].log_ratio))
-    return winner if confirmed[winner].is_faster else OFF, list(confirmed.values())[1:]
+    found, _ = study.world.confirm(first, load, study.random)
+    confirmed, further = {first: found}, []
+    if second := runner_up(known, load, first, found):
+        confirmed[second], pairs = study.world.confirm(second, load, study.random)
+        further.append(pairs)
+    winner = max(confirmed, key=lambda setting: standing(confirmed[setting]))
+    is_faster, _ = standing(confirmed[winner])
+    return winner if is_faster else OFF, further

@@ -15,7 +15,7 @@ from typing import Any
 from studies.evidence import pair_sd
 from studies.ledger import EXPLORE_PAIRS
 from tests.benchmarks.search.grid_file import settings_of
-from tuner.measure.sequential import FIRST_PAIRS, decide
+from tuner.measure.sequential import FIRST_PAIRS, Decision, decide
 from tuner.predict.baseline_steps import LoadCost, verify_cost
 from tuner.predict.forecast import Seen
 from tuner.records import OFF, Estimate, Screen, Setting
@@ -40,15 +40,6 @@ class Drawn:
     @property
     def log_step_ratio(self) -> float:
         return math.log(self.tokens_per_decode_step) - self.log_ratio
-
-
-@dataclass(frozen=True)
-class Confirmed:
-    """The mean log speed-up of so many pairs, and whether they show it to be faster than off."""
-
-    log_ratio: float
-    is_faster: bool
-    pairs: int
 
 
 Pairs = Mapping[tuple[Setting, Load], Sequence[Drawn]]
@@ -101,15 +92,15 @@ class World:
         recorded = (self.live if live else self.pairs)[setting, load]
         return [random.choice(recorded) for _ in range(pairs)]
 
-    def confirm(self, setting: Setting, load: Load, random: Random) -> Confirmed:
-        """As many pairs as confirming takes, and what they say."""
+    def confirm(self, setting: Setting, load: Load, random: Random) -> tuple[Decision, int]:
+        """What confirming finds, and how many pairs it takes."""
         source = self.confirming.get((setting, load)) or self.pairs[setting, load]
         drawn: list[float] = []
         while True:
             drawn.append(random.choice(source).log_ratio)
             found = decide(drawn, PRECISION)
             if len(drawn) >= FIRST_PAIRS and found.stopped_because:
-                return Confirmed(found.log_ratio, found.low > 0, len(drawn))
+                return found, len(drawn)
 
     def rescreened(self, random: Random) -> dict[Setting, Screen]:
         """Screens over other answers: moved by their own error, all k of a proposer alike."""
