@@ -23,7 +23,6 @@ import argparse
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +34,7 @@ from tests.benchmarks.screen.answers import (
     DTYPE,
     FEW_REQUESTS,
     OUTPUT_TOKENS,
+    RECORDED,
     REQUESTS,
     TEMPERATURES,
     UNFINISHED,
@@ -83,12 +83,13 @@ class Replays:
         return samples if of[0] == BASELINE else samples[:FEW_REQUESTS]
 
     def _score(self, target: str, draft: str, rounds: Sequence[Round]) -> None:
-        samples = {each: self.answers(each) for each in rounds}
+        wanted = {each: texts(self.answers(each)) for each in rounds}
+        distinct = list(dict.fromkeys(text for of_round in wanted.values() for text in of_round))
         scored = score_drafts(
             Interpreter(self._python, {}),
             Model(target),
             [Model(draft)],
-            texts([sample for of_round in samples.values() for sample in of_round]),
+            distinct,
             print,
             dtype=DTYPE,
             device="cpu",
@@ -97,9 +98,9 @@ class Replays:
         if isinstance(score, str):
             raise SystemExit(f"{draft}: {score}")
         print(f"{draft}: {score.seconds:.0f} s", flush=True)
-        agreements = iter(score.agreements)
-        for each, of_round in samples.items():
-            self._agreements[draft, each] = list(islice(agreements, len(of_round)))
+        agreements = dict(zip(distinct, score.agreements, strict=True))
+        for each, of_round in wanted.items():
+            self._agreements[draft, each] = [agreements[text] for text in of_round]
 
     def steps(self, case: Case, of: Round) -> list[list[Step]]:
         """What a case's setting makes of a round's text."""
@@ -216,7 +217,10 @@ def tell(found: list[dict[str, Any]], asked: dict[str, Any], *, keep: bool) -> b
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.screen")
     parser.add_argument("--keep", action="store_true", help=f"write a dated copy to {RESULTS}")
-    keep = parser.parse_args().keep
+    parser.add_argument(
+        "--recorded", action="store_true", help=f"judge the answers of {RECORDED}: no engine starts"
+    )
+    arguments = parser.parse_args()
     settings = Settings()
     models = settings.models_dir / "smollm2-family"
     vllm = RealVllm(settings.default_engine_python, str(models / TARGET))
@@ -225,11 +229,16 @@ def main() -> None:
         "requests": REQUESTS,
         "output_tokens": OUTPUT_TOKENS,
     }
-    kept = Kept(asked, UNFINISHED)
-    for case in [None, *cases(models)]:
-        ask(vllm, case, kept)
+    if arguments.recorded:
+        kept = Kept.read(RECORDED)
+    else:
+        kept = Kept.go_on(asked, UNFINISHED)
+        for case in [None, *cases(models)]:
+            ask(vllm, case, kept)
+        if arguments.keep:
+            kept.write(RECORDED)
     found = list(results(models, kept, Replays(vllm, models, kept)))
-    as_wanted = tell(found, asked, keep=keep)
+    as_wanted = tell(found, kept.conditions, keep=arguments.keep)
     print(f"\nThe screen is {'right' if as_wanted else 'NOT as it should be'}.")
     sys.exit(not as_wanted)
 

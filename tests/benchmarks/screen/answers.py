@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from tests.benchmarks.dated import BUILD, RESULTS
 from tests.engine.conftest import RealVllm, _running
 from tuner.load.plan import Deck, RoundPlan
 from tuner.load.prompts import load_prompts
@@ -20,16 +22,31 @@ from tuner.spec import Load, Sampling, Workload
 DRAFTS = ("smollm2", "draft-noise-0.1", "draft-noise-0.2", "draft-10-layers")
 KS = (1, 2, 4, 8)
 TEMPERATURES = (0.0, 0.8)
-REQUESTS, OUTPUT_TOKENS, CONCURRENCY = 48, 128, 16
-"""Up to 6,144 output tokens at each temperature: an answer that ends by itself is shorter."""
-FEW_REQUESTS = 16
+REQUESTS, OUTPUT_TOKENS, CONCURRENCY = 384, 16, 16
+"""Up to 6,144 output tokens at each temperature: an answer that ends by itself is shorter.
+
+An interval is one over requests: many short answers tell more than few long ones."""
+FURTHER_PROMPTS = Path(__file__).with_name("prompts.jsonl")
+"""Beside those that are built in, so that no round asks a prompt twice."""
+FEW_REQUESTS = 64
 """Enough to see whether a replay takes the engine's steps; acceptance needs more."""
-SAMPLED_REQUESTS = 32
-"""Of an engine that speculates above temperature 0, where sampling takes most of the time here."""
 MENDED = Path(__file__).with_name("mended")
 """Holds a plugin that every engine loads: see there."""
 DTYPE = "float32"
-UNFINISHED = Path("build/bench/screen-answers.json")
+UNFINISHED = BUILD / "screen-answers.json.gz"
+RECORDED = RESULTS / "screen-answers.json.gz"
+"""The answers behind the dated results: screens can be judged by them again without an engine."""
+FIELDS = (
+    "prompt_id",
+    "kind",
+    "started_s",
+    "completion_tokens",
+    "finish_reason",
+    "chunk_tokens",
+    "token_ids",
+    "accepted_per_step",
+    "drafted_per_step",
+)
 BASELINE = "off"
 
 
@@ -60,48 +77,78 @@ def cases(models: Path) -> Iterator[Case]:
 
 
 class Kept:
-    """The answers so far, by case and temperature, on disk after each round."""
+    """The answers so far, by case and temperature, on disk after each round.
+
+    A prompt is written once, an answer with what its steps are counted and replayed from.
+    """
 
     def __init__(self, conditions: dict[str, Any], path: Path) -> None:
-        self._conditions = json.loads(json.dumps(conditions))
+        self.conditions = json.loads(json.dumps(conditions))
         self._path = path
+        self._prompts: dict[str, list[int]] = {}
         self._answers: dict[str, list[dict[str, Any]]] = {}
-        if path.exists():
-            kept = json.loads(path.read_text())
-            if kept["conditions"] == self._conditions:
-                self._answers = kept["answers"]
-                print(f"going on with {len(self._answers)} rounds of {path}")
+
+    @classmethod
+    def read(cls, path: Path) -> Kept:
+        with gzip.open(path, "rt") as file:
+            written = json.load(file)
+        kept = cls(written["conditions"], path)
+        kept._prompts, kept._answers = written["prompts"], written["answers"]
+        return kept
+
+    @classmethod
+    def go_on(cls, conditions: dict[str, Any], path: Path) -> Kept:
+        """With what was kept under the same conditions, if there is any."""
+        begun = cls(conditions, path)
+        if path.exists() and (kept := cls.read(path)).conditions == begun.conditions:
+            print(f"going on with {len(kept._answers)} rounds of {path}")
+            return kept
+        return begun
 
     def has(self, case: str, temperature: float) -> bool:
         return f"{case} at {temperature}" in self._answers
 
     def of(self, case: str, temperature: float) -> list[RequestSample]:
         return [
-            RequestSample(**{k: tuple(v) if isinstance(v, list) else v for k, v in one.items()})
+            RequestSample(
+                prompt_token_ids=tuple(self._prompts[one["prompt_id"]]),
+                **{k: tuple(v) if isinstance(v, list) else v for k, v in one.items()},
+            )
             for one in self._answers[f"{case} at {temperature}"]
         ]
 
     def add(self, case: str, temperature: float, samples: Sequence[RequestSample]) -> None:
-        self._answers[f"{case} at {temperature}"] = [asdict(sample) for sample in samples]
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        kept = {"conditions": self._conditions, "answers": self._answers}
-        self._path.write_text(json.dumps(kept))
+        self._prompts |= {s.prompt_id: list(s.prompt_token_ids) for s in samples}
+        self._answers[f"{case} at {temperature}"] = [
+            {field: getattr(sample, field) for field in FIELDS} for sample in samples
+        ]
+        self.write(self._path)
+
+    def write(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        kept = {
+            "conditions": self.conditions,
+            "prompts": self._prompts,
+            "answers": self._answers,
+        }
+        path.write_bytes(gzip.compress(json.dumps(kept).encode(), mtime=0))
 
 
 def workload(case: Case | None, temperature: float) -> Workload:
-    requests = REQUESTS
-    if case and temperature > 0:
-        requests = SAMPLED_REQUESTS
-    if case and case.remembers:
-        requests = FEW_REQUESTS  # only the replay of its own text is judged
+    remembers = case is not None and case.remembers
+    requests = FEW_REQUESTS if remembers else REQUESTS  # its own text is all that is judged
     sampling = Sampling(temperature=temperature)
     return Workload(requests=requests, output_tokens=OUTPUT_TOKENS, sampling=sampling)
 
 
 def plan(case: Case | None, temperature: float) -> RoundPlan:
-    """The same prompts for every engine, others at each temperature: none is in a prefix cache."""
-    deck = Deck(load_prompts(Workload()), seed=f"screen/{temperature}")
-    return deck.plan(Load(concurrency=concurrency(case)), workload(case, temperature))
+    """The same prompts for every engine, each once, in another order at each temperature."""
+    prompts = [*load_prompts(Workload()), *load_prompts(Workload(path=FURTHER_PROMPTS))]
+    deck = Deck(prompts, seed=f"screen/{temperature}")
+    round_plan = deck.plan(Load(concurrency=concurrency(case)), workload(case, temperature))
+    if round_plan.repeated:
+        raise SystemExit(f"{round_plan.repeated} prompts would be asked twice")
+    return round_plan
 
 
 def temperatures(case: Case | None) -> tuple[float, ...]:
