@@ -32,10 +32,12 @@ from tests.benchmarks.screen.answers import (
     CONCURRENCY,
     DRAFTS,
     DTYPE,
+    ENV,
     FEW_REQUESTS,
     OUTPUT_TOKENS,
     RECORDED,
     REQUESTS,
+    ROUNDS_SAMPLED,
     TEMPERATURES,
     UNFINISHED,
     Case,
@@ -132,7 +134,7 @@ def conditions(vllm: RealVllm) -> dict[str, Any]:
         "runner": "V1",
         "target": TARGET,
         "engine_args": dict(ENGINE.args) | {"dtype": DTYPE},
-        "engine_env": dict(ENGINE.env),
+        "engine_env": dict(ENGINE.env) | ENV,
         "concurrency": CONCURRENCY,
     }
 
@@ -228,6 +230,7 @@ def main() -> None:
         "mended": "temperatures of drafted tokens (tests/benchmarks/screen/mended)",
         "requests": REQUESTS,
         "output_tokens": OUTPUT_TOKENS,
+        "rounds_sampled": ROUNDS_SAMPLED,
     }
     if arguments.recorded:
         kept = Kept.read(RECORDED)

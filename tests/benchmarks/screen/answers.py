@@ -29,7 +29,15 @@ An interval is one over requests: many short answers tell more than few long one
 FURTHER_PROMPTS = Path(__file__).with_name("prompts.jsonl")
 """Beside those that are built in, so that no round asks a prompt twice."""
 FEW_REQUESTS = 64
-"""Enough to see whether a replay takes the engine's steps; acceptance needs more."""
+"""Enough to see whether a draft's replay takes the engine's steps; acceptance needs more."""
+ROUNDS_SAMPLED = 3
+"""How often engines that speculate answer every prompt above temperature 0, where each answer is
+drawn anew: the noise of what they measure is to be small beside the screen's interval."""
+REMEMBERED_REQUESTS, REMEMBERED_TOKENS = 16, 128
+"""What suffix answers, in longer texts. Its history holds what was accepted past an answer's end,
+which nobody else sees: in answers of 16 tokens at k=8 that led one of 64 to another draft."""
+ENV = {"VLLM_CPU_KVCACHE_SPACE": "8"}
+"""GiB: room for all prompts of a round, that a further one finds them in the prefix cache."""
 MENDED = Path(__file__).with_name("mended")
 """Holds a plugin that every engine loads: see there."""
 DTYPE = "float32"
@@ -79,14 +87,15 @@ def cases(models: Path) -> Iterator[Case]:
 class Kept:
     """The answers so far, by case and temperature, on disk after each round.
 
-    A prompt is written once, an answer with what its steps are counted and replayed from.
+    An answer is kept with what its steps are counted and replayed from; prompts apart from them and
+    once, for all engines are asked the same ones at a temperature.
     """
 
     def __init__(self, conditions: dict[str, Any], path: Path) -> None:
         self.conditions = json.loads(json.dumps(conditions))
         self._path = path
-        self._prompts: dict[str, list[int]] = {}
-        self._answers: dict[str, list[dict[str, Any]]] = {}
+        self._prompts: dict[str, dict[str, list[int]]] = {}
+        self._answers: dict[str, list[list[dict[str, Any]]]] = {}
 
     @classmethod
     def read(cls, path: Path) -> Kept:
@@ -105,23 +114,27 @@ class Kept:
             return kept
         return begun
 
-    def has(self, case: str, temperature: float) -> bool:
-        return f"{case} at {temperature}" in self._answers
+    def rounds(self, case: str, temperature: float) -> int:
+        return len(self._answers.get(f"{case} at {temperature}", []))
 
     def of(self, case: str, temperature: float) -> list[RequestSample]:
+        """The answers of all rounds."""
+        prompts = self._prompts[str(temperature)]
         return [
             RequestSample(
-                prompt_token_ids=tuple(self._prompts[one["prompt_id"]]),
+                prompt_token_ids=tuple(prompts[one["prompt_id"]]),
                 **{k: tuple(v) if isinstance(v, list) else v for k, v in one.items()},
             )
-            for one in self._answers[f"{case} at {temperature}"]
+            for of_round in self._answers[f"{case} at {temperature}"]
+            for one in of_round
         ]
 
     def add(self, case: str, temperature: float, samples: Sequence[RequestSample]) -> None:
-        self._prompts |= {s.prompt_id: list(s.prompt_token_ids) for s in samples}
-        self._answers[f"{case} at {temperature}"] = [
-            {field: getattr(sample, field) for field in FIELDS} for sample in samples
-        ]
+        prompts = self._prompts.setdefault(str(temperature), {})
+        prompts |= {s.prompt_id: list(s.prompt_token_ids) for s in samples}
+        self._answers.setdefault(f"{case} at {temperature}", []).append(
+            [{field: getattr(sample, field) for field in FIELDS} for sample in samples]
+        )
         self.write(self._path)
 
     def write(self, path: Path) -> None:
@@ -136,9 +149,11 @@ class Kept:
 
 def workload(case: Case | None, temperature: float) -> Workload:
     remembers = case is not None and case.remembers
-    requests = FEW_REQUESTS if remembers else REQUESTS  # its own text is all that is judged
-    sampling = Sampling(temperature=temperature)
-    return Workload(requests=requests, output_tokens=OUTPUT_TOKENS, sampling=sampling)
+    return Workload(
+        requests=REMEMBERED_REQUESTS if remembers else REQUESTS,
+        output_tokens=REMEMBERED_TOKENS if remembers else OUTPUT_TOKENS,
+        sampling=Sampling(temperature=temperature),
+    )
 
 
 def plan(case: Case | None, temperature: float) -> RoundPlan:
@@ -161,14 +176,22 @@ def concurrency(case: Case | None) -> int:
     return 1 if case and case.remembers else CONCURRENCY
 
 
+def rounds(case: Case | None, temperature: float) -> int:
+    return ROUNDS_SAMPLED if case and temperature > 0 else 1
+
+
 def ask(vllm: RealVllm, case: Case | None, kept: Kept) -> None:
     """Starts a case's engine, if it still has something to answer."""
     name = case.name if case else BASELINE
-    missing = [each for each in temperatures(case) if not kept.has(name, each)]
+    missing = [
+        temperature
+        for temperature in temperatures(case)
+        for _ in range(rounds(case, temperature) - kept.rounds(name, temperature))
+    ]
     if not missing:
         return
     command = vllm.command(dict(case.config) if case else None, dtype=DTYPE)
-    command = replace(command, env={**command.env, "PYTHONPATH": str(MENDED)})
+    command = replace(command, env={**command.env, **ENV, "PYTHONPATH": str(MENDED)})
     with TemporaryDirectory() as folder, _running(command, Path(folder)) as server:
         for temperature in missing:
             began = time.monotonic()
