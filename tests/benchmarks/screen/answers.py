@@ -36,7 +36,7 @@ drawn anew: the noise of what they measure is to be small beside the screen's in
 REMEMBERED_REQUESTS, REMEMBERED_TOKENS = 16, 128
 """What suffix answers, in longer texts. Its history holds what was accepted past an answer's end,
 which nobody else sees: in answers of 16 tokens at k=8 that led one of 64 to another draft."""
-ENV = {"VLLM_CPU_KVCACHE_SPACE": "8"}
+ENV = {"VLLM_CPU_KVCACHE_SPACE": "6"}
 """GiB: room for all prompts of a round, that a further one finds them in the prefix cache."""
 MENDED = Path(__file__).with_name("mended")
 """Holds a plugin that every engine loads: see there."""
