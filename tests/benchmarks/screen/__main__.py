@@ -28,10 +28,10 @@ from typing import Any
 
 from tests.benchmarks.dated import RESULTS, write
 from tests.benchmarks.screen.answers import (
+    ARGS,
     BASELINE,
     CONCURRENCY,
     DRAFTS,
-    DTYPE,
     ENV,
     FEW_REQUESTS,
     OUTPUT_TOKENS,
@@ -93,7 +93,7 @@ class Replays:
             [Model(draft)],
             distinct,
             print,
-            dtype=DTYPE,
+            dtype=ARGS["dtype"],
             device="cpu",
         )
         score = scored.drafts[Model(draft)]
@@ -133,7 +133,7 @@ def conditions(vllm: RealVllm) -> dict[str, Any]:
         "vllm": probe(ENGINE, vllm.python).version,
         "runner": "V1",
         "target": TARGET,
-        "engine_args": dict(ENGINE.args) | {"dtype": DTYPE},
+        "engine_args": dict(ENGINE.args) | ARGS,
         "engine_env": dict(ENGINE.env) | ENV,
         "concurrency": CONCURRENCY,
     }

@@ -30,17 +30,18 @@ FURTHER_PROMPTS = Path(__file__).with_name("prompts.jsonl")
 """Beside those that are built in, so that no round asks a prompt twice."""
 FEW_REQUESTS = 64
 """Enough to see whether a draft's replay takes the engine's steps; acceptance needs more."""
-ROUNDS_SAMPLED = 3
+ROUNDS_SAMPLED = 2
 """How often engines that speculate answer every prompt above temperature 0, where each answer is
-drawn anew: the noise of what they measure is to be small beside the screen's interval."""
+drawn anew: the noise of what they measure is to be less than the screen's."""
 REMEMBERED_REQUESTS, REMEMBERED_TOKENS = 16, 128
 """What suffix answers, in longer texts. Its history holds what was accepted past an answer's end,
 which nobody else sees: in answers of 16 tokens at k=8 that led one of 64 to another draft."""
+ARGS: dict[str, Any] = {"dtype": "float32", "block_size": 32}
 ENV = {"VLLM_CPU_KVCACHE_SPACE": "6"}
-"""GiB: room for all prompts of a round, that a further one finds them in the prefix cache."""
+"""GiB: room for all prompts of a round, that a further one finds them in the prefix cache; in
+blocks of 128, as the CPU's are unless told, most of them would not fill one."""
 MENDED = Path(__file__).with_name("mended")
 """Holds a plugin that every engine loads: see there."""
-DTYPE = "float32"
 UNFINISHED = BUILD / "screen-answers.json.gz"
 RECORDED = RESULTS / "screen-answers.json.gz"
 """The answers behind the dated results: screens can be judged by them again without an engine."""
@@ -181,7 +182,10 @@ def rounds(case: Case | None, temperature: float) -> int:
 
 
 def ask(vllm: RealVllm, case: Case | None, kept: Kept) -> None:
-    """Starts a case's engine, if it still has something to answer."""
+    """Starts a case's engine, if it still has something to answer.
+
+    A new start with the seed of an earlier one would draw the same answers again.
+    """
     name = case.name if case else BASELINE
     missing = [
         temperature
@@ -190,7 +194,8 @@ def ask(vllm: RealVllm, case: Case | None, kept: Kept) -> None:
     ]
     if not missing:
         return
-    command = vllm.command(dict(case.config) if case else None, dtype=DTYPE)
+    seed = sum(kept.rounds(name, temperature) for temperature in TEMPERATURES)
+    command = vllm.command(dict(case.config) if case else None, seed=seed, **ARGS)
     command = replace(command, env={**command.env, **ENV, "PYTHONPATH": str(MENDED)})
     with TemporaryDirectory() as folder, _running(command, Path(folder)) as server:
         for temperature in missing:
