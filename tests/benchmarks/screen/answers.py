@@ -111,7 +111,7 @@ class Kept:
         """With what was kept under the same conditions, if there is any."""
         begun = cls(conditions, path)
         if path.exists() and (kept := cls.read(path)).conditions == begun.conditions:
-            print(f"going on with {len(kept._answers)} rounds of {path}")
+            print(f"going on with {sum(map(len, kept._answers.values()))} rounds of {path}")
             return kept
         return begun
 
